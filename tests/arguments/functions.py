@@ -148,7 +148,7 @@ TARGETS = {
         {"function": Total, "rows": lambda: [{"k": "a", "t": 1}], **FUNCTION,
          "clock": lambda: mp.ManualClock(0), "event_time": lambda: "t",
          "watermark_delay": lambda: 0, "on_error": lambda: "side_output",
-         "null_event_times": lambda: "drop"},
+         "null_event_times": lambda: "drop", "idle_timeout": lambda: 5},
     ),
     "run [restored]": (
         mp.local.run,
@@ -191,7 +191,8 @@ TARGETS = {
         {"function": Total, **FUNCTION, "max_parallelism": lambda: 128,
          "key_group_range": lambda: mp.KeyGroupRange(0, 127), "subtask": lambda: 0,
          "second_key": lambda: "k", "parallelism": lambda: 1, "restore": list, "clock_ms": lambda: 0,
-         "on_error": lambda: "side_output", "null_event_times": lambda: "drop"},
+         "on_error": lambda: "side_output", "null_event_times": lambda: "drop",
+         "idle_timeout": lambda: 5},
     ),
     "KeyedOperatorHarness.process": (call(harness, "process"), ROW),
     "KeyedOperatorHarness.process_batch": (

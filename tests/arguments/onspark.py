@@ -134,6 +134,7 @@ PROCESS = {
     "execution_mode": lambda: "streaming",
     "on_error": lambda: "side_output",
     "null_event_times": lambda: "refuse",
+    "idle_timeout": lambda: 5,
 }
 WINDOWS = {"value_type": lambda: int, "value": lambda: "value", "window_function": lambda: print}
 

@@ -32,6 +32,7 @@ PAGES = [
     "how-to/dead-letters.md",
     "how-to/joins.md",
     "how-to/patterns.md",
+    "how-to/chain-operators.md",
 ]
 
 

@@ -422,17 +422,27 @@ def searched(spark, folder):
     return _rows(spark, folder)
 
 
+def behind_join(spark, folder):
+    """Count rows in windows behind an outer join, which gives rows without a match late."""
+    _configure(spark, folder, 2)
+    rows = _source(spark, folder, "k string, at timestamp").withWatermark("at", "0 seconds")
+    other = rows.toDF("other", "then")
+    within = F.expr("k = other and then > at and then <= at + interval 1 minute")
+    stream = key_by(rows.join(other, within, "left").select("k", "at"), "k")
+    windowed = stream.window(windows.TumblingEventTimeWindows.of(10_000))
+    out = windowed.process(
+        Count(), str, lambda row: row.k, output="k string, n bigint", uid="behind", event_time="at"
+    )
+    _write(out, folder)
+    return _rows(spark, folder)
+
+
 def untimely(spark, folder, case):
     """Build a query that could yield no row, or not in this output mode."""
     _configure(spark, folder, 2)
     rows = _source(spark, folder, "k string, at timestamp")
     marked = rows.withWatermark("at", "0 seconds")
-    if case == "join":
-        other = _source(spark, folder, "k string, at timestamp").toDF("other", "then")
-        within = F.expr("k = other and then between at and at + interval 1 minute")
-        marked = marked.join(other.withWatermark("then", "0 seconds"), within, "left")
-        marked = marked.select("k", "at")
-    stream = key_by(marked if case in ("behind", "mode", "join") else rows, "k")
+    stream = key_by(marked if case in ("behind", "mode") else rows, "k")
     windowed = stream.window(windows.TumblingEventTimeWindows.of(10_000))
     if case == "timers":
         out = stream.process(Alarm(False), output="k string", uid="timely", event_time="at")

@@ -56,13 +56,7 @@ UNMARKED = {
     "cast": lambda source: marked(source).withColumn("t", F.expr("cast(string(t) as timestamp)")),
     "dropped": lambda source: marked(source).selectExpr("k", "current_timestamp() t", "n"),
     "second side": lambda source: rows(source).union(marked(source)),
-    "operator": lambda source: key_by(marked(source), "k").filter(bool, uid="before"),
-    "windows": lambda source: (
-        key_by(marked(source), "k")
-        .window(windows.TumblingEventTimeWindows.of(10_000))
-        .reduce(add, int, "n", output=SUMS, uid="before")
-        .selectExpr("k", "timestamp_millis(end) t", "n")
-    ),
+    "operator": lambda source: key_by(rows(source), "k").filter(bool, uid="before"),
     "stale": stale,
 }
 ASSIGNERS = {
@@ -197,7 +191,7 @@ UNTIMED = {
     "trigger": lambda s: clocked(key_by(rows(s), "k"), windows.EventTimeTrigger.create()),
     "own trigger": lambda s: clocked(key_by(rows(s), "k"), OddTrigger()),
     "after an operator": lambda s: timing(
-        key_by(key_by(marked(s), "k").filter(bool, uid="before"), "k"), Timing()
+        key_by(key_by(rows(s), "k").filter(bool, uid="before"), "k"), Timing()
     ),
 }
 
@@ -304,6 +298,57 @@ def test_windows_of_processing_time_on_an_idle_stream(spark, job_conf, tmp_path,
     out = windowed.reduce(add, int, "n", output=SUMS, uid="sums")
     name = f"idle_{kind}_{watermark}"
     assert ("a", 5) in [(row[0], row[3]) for row in until_fired(spark, out, tmp_path, name)]
+
+
+def counted(df, **options):
+    """Return windows of 100 ms of event time."""
+    windowed = key_by(df, "k").window(windows.TumblingEventTimeWindows.of(100))
+    return windowed.reduce(add, int, "n", output=SUMS, uid="sums", **options)
+
+
+def until_written(spark, df, tmp_path, expected):
+    """Run a query that goes on for ever, until it has written a row."""
+    writer = df.writeStream.format("parquet").option("path", str(tmp_path / "query" / "output"))
+    query = writer.option("checkpointLocation", str(tmp_path / "query" / "checkpoint")).start()
+    try:
+        deadline = time.monotonic() + 60
+        while not query.lastProgress or expected not in output(spark, tmp_path):
+            assert query.exception() is None
+            assert time.monotonic() < deadline
+    finally:
+        query.stop()
+
+
+def test_windows_of_event_time_on_an_idle_stream(spark, job_conf, tmp_path):
+    """With an idle timeout, the last window of event time fires on an idle stream, also after a restart."""
+    job_conf(state_backend="heap", parallelism=2)
+    files = Files(spark, tmp_path / "in", "k string, s bigint, n bigint")
+    files.add(("a", 100, 5), ("b", 50, 2))
+    out = counted(marked(files), idle_timeout=100)
+    until_written(spark, out, tmp_path, ("a", 100_000, 100_100, 5))
+    files.add(("a", 200, 7))
+    until_written(spark, out, tmp_path, ("a", 200_000, 200_100, 7))
+    assert output(spark, tmp_path) == [
+        ("a", 100_000, 100_100, 5),
+        ("a", 200_000, 200_100, 7),
+        ("b", 50_000, 50_100, 2),
+    ]
+
+
+def test_refused_idle_timeouts(source):
+    """An idle timeout is refused if it is not positive, or if it would have no effect on the stream."""
+    refused = [
+        (marked, {"idle_timeout": 0}, "is not positive"),
+        (marked, {"idle_timeout": "soon"}, "expected a timedelta"),
+        (marked, {"idle_timeout": 5, "time_mode": "event-time"}, "needs time_mode='processing"),
+    ]
+    for df, options, words in refused:
+        with pytest.raises(errors.ConfigError, match=words):
+            counted(df(source), **options)
+    with pytest.raises(errors.ConfigError, match="needs a watermark"):
+        timing(key_by(rows(source), "k"), Timing(), idle_timeout=5)
+    with pytest.raises(errors.ConfigError, match="has no on_timer"):
+        key_by(marked(source), "k").filter(bool, uid="before", idle_timeout=5)
 
 
 def test_both_kinds_of_timers_on_an_idle_stream(spark, job_conf, tmp_path):

@@ -546,11 +546,12 @@ class TimeModeError(MillpondError):
 
 
 class EventTimeChainError(MillpondError):
-    """Two parts of a query use event time, but a query has only one watermark.
+    """The query's only watermark does not fit an operator behind another operator.
 
     Attributes:
-        behind: the operator before; empty if there is an outer join of two streams instead.
-        later: the operator behind it; empty if there is a call of ``withWatermark`` instead.
+        behind: the operator before.
+        later: the operator behind it, if `behind` follows a join of two streams; empty if there is
+            a call of ``withWatermark`` on the output of `behind` instead.
         policy: Spark's policy for several watermarks.
     """
 
@@ -560,22 +561,16 @@ class EventTimeChainError(MillpondError):
 
     @override
     def sentence(self) -> str:
-        if not self.behind:
-            return (
-                f"Operator {self.later!r} works by event time, and its rows come from an outer "
-                "join of two streams. Spark gives the join's rows without a match only when the "
-                f"watermark has passed them, so they would be late for {self.later!r}. Write the "
-                "output of the join to a table or topic, and start a second query that reads it, "
-                "with a watermark of its own whose delay is longer than the join holds rows back; "
-                "or use an inner join."
-            )
         if self.later:
-            fault = (
-                f"Operator {self.later!r} works by event time, and so does operator "
-                f"{self.behind!r} before it. Both have the query's one watermark, so rows that "
-                f"{self.behind!r} gives when the watermark passes would be late for {self.later!r}"
+            return (
+                f"Operator {self.later!r} works by event time, and reads the output of operator "
+                f"{self.behind!r}, which follows a join of two streams. The watermark behind the "
+                "join is lower than that of the query, and Spark does not pass it on to "
+                f"{self.later!r}, so rows would be late. Write the output of the join or of "
+                f"{self.behind!r} to a table or topic, and start a second query that reads it, "
+                "with a watermark of its own."
             )
-        elif self.policy == "max":
+        if self.policy == "max":
             fault = (
                 f"A watermark is set on the output of operator {self.behind!r}, and another one "
                 "before it. The query's one watermark is the higher of the two (the setting "
@@ -589,9 +584,10 @@ class EventTimeChainError(MillpondError):
                 "for rows that are given only when it has moved"
             )
         return (
-            f"{fault}. Write the output of {self.behind!r} to a table or topic, and start a second "
-            "query that reads it, with a watermark of its own; or set no watermark before an "
-            "operator that does not work by event time."
+            f"{fault}. Leave out the second withWatermark: the next Millpond operator gets the "
+            f"watermark of {self.behind!r}, so name only its event_time=. For other steps, write "
+            f"the output of {self.behind!r} to a table or topic, and start a second query that "
+            "reads it, with a watermark of its own."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from datetime import timedelta
 from os import PathLike
 from types import TracebackType
 from typing import Any, Generic, Self
@@ -26,6 +27,7 @@ from millpond.functions.functions import (
     ProcessFunction,
     SubtaskInfo,
 )
+from millpond.functions.idleness import Idleness
 from millpond.functions.row_conversion import as_row
 from millpond.functions.side_outputs import Output
 from millpond.functions.vectorized import VectorizedProcessFunction
@@ -74,6 +76,8 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         on_error: the treatment of a row whose ``process_element`` raises an exception, as in
             ``mp.local.run``.
         null_event_times: the treatment of a row without a timestamp, as in ``mp.local.run``.
+        idle_timeout: the processing time without rows after which ``advance_processing_time`` also
+            advances the watermark, as a timedelta or in ms.
 
     Attributes:
         output: the rows yielded so far: a list, with ``.side_output(tag)``.
@@ -98,6 +102,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         config: Config | None = None,
         on_error: OnError = "fail",
         null_event_times: NullEventTimes = "refuse",
+        idle_timeout: timedelta | int | None = None,
     ) -> None:
         self.output: Output[OUT] = Output()
         self.clock = ManualClock(clock_ms)
@@ -128,6 +133,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
                 clock=self.clock,
                 config=config,
                 faults=faults,
+                idleness=Idleness.from_argument(idle_timeout, "KeyedOperatorHarness(...)"),
             )
             self._resources = resources.pop_all()
 
@@ -239,6 +245,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         operator = self._opened("advance_processing_time")
         self.clock.set(ms)
         operator.fire_processing_time(self.output)
+        operator.advance_idle(self.output)
 
     @property
     def metrics(self) -> dict[str, float]:

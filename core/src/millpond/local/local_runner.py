@@ -6,6 +6,7 @@ import heapq
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from itertools import chain, islice
 from typing import Any, Self
 
@@ -29,6 +30,7 @@ from millpond.functions.functions import (
     OperatorFunction,
     SubtaskInfo,
 )
+from millpond.functions.idleness import Idleness
 from millpond.functions.row_conversion import as_row, selector
 from millpond.functions.side_outputs import Output
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -86,6 +88,7 @@ def run(
     uid: str = "",
     on_error: OnError = "fail",
     null_event_times: NullEventTimes = "refuse",
+    idle_timeout: timedelta | int | None = None,
 ) -> Output[OUT]:
     """Run a function over rows and return its output rows.
 
@@ -134,9 +137,12 @@ def run(
             output to ``mp.DEAD_LETTERS``.
         null_event_times: the treatment of a row whose event time is null. By default the function
             gets the row. ``drop`` drops the row, ``side_output`` outputs it to ``mp.DEAD_LETTERS``.
+        idle_timeout: the time without rows after which the watermark follows the clock, as a
+            timedelta or in ms. The watermark moves before the next row. Rows that come later than
+            the clock may then be late. By default the watermark waits for rows.
 
     Raises:
-        ConfigError: the function cannot have dead letters.
+        ConfigError: the function cannot have dead letters, or ``idle_timeout`` is not positive.
         CorruptSnapshotError, RestoreError: the state to start from cannot be read.
         StateMigrationError: the stored state does not fit the function.
     """
@@ -175,6 +181,7 @@ def run(
             config=config,
             uid=uid,
             faults=faults,
+            idleness=Idleness.from_argument(idle_timeout, "mp.local.run(...)"),
         )
         resources.enter_context(operator.opened())
         for row in map(as_row, iterate_rows(broadcast, "broadcast")):
@@ -230,6 +237,7 @@ def open_local_operator(
     config: Config | None = None,
     uid: str = "",
     faults: RowFaults = DEFAULT_FAULTS,
+    idleness: Idleness | None = None,
 ) -> tuple[KeyedStateBackend, KeyedOperator]:
     """Return a restored backend in a temporary directory, and the operator that runs a function.
 
@@ -245,6 +253,7 @@ def open_local_operator(
         config: further configuration.
         uid: the operator whose state is restored; may be empty if there is only one operator.
         faults: the treatment of rows that the function cannot process.
+        idleness: advances the watermark while there are no rows; None to leave it to the rows.
     """
     directory = tempfile.TemporaryDirectory(prefix="millpond-")
     opened = resources.enter_context(
@@ -270,6 +279,7 @@ def open_local_operator(
         is_restored=start.given,
         restored_checkpoint_id=start.checkpoint_id,
         faults=faults,
+        idleness=idleness,
     )
     return opened, operator
 
@@ -285,8 +295,11 @@ def _process(
     Processing-time timers fire before each row, event-time timers after it.
     """
     highest = {each.method: MIN_TIMESTAMP for each in inputs if each.is_timed}
+    may_idle = operator.idleness is not None
     for key, row, timestamp, method in _merge_inputs(inputs, highest):
         operator.fire_processing_time(output)
+        if may_idle:
+            operator.advance_idle(output)
         operator.process(key, row, timestamp, output, method)
         if watermark_delay is not None and timestamp is not None:
             highest[method] = max(highest[method], timestamp)
@@ -310,6 +323,7 @@ def _process_frames(
     for batch in batches.rows:
         frame = row_frame(current, batch, batches.key, times)
         operator.fire_processing_time(output)
+        operator.advance_idle(output)
         operator.process_rows(frame, output)
         if watermark_delay is not None and frame.timestamps is not None:
             latest = pc.max(frame.timestamps).as_py()

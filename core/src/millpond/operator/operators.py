@@ -59,6 +59,7 @@ from millpond.functions.functions import (
     RuntimeContext,
     SubtaskInfo,
 )
+from millpond.functions.idleness import Idleness
 from millpond.functions.metric_group import MetricGroup
 from millpond.functions.timer_service import (
     MIN_TIMESTAMP,
@@ -109,8 +110,10 @@ class KeyedOperator:
         failures: the exceptions that count as failures of the function. Other exceptions pass
             unchanged, such as KeyboardInterrupt and the exceptions of test frameworks.
         faults: the treatment of rows that the function cannot process.
+        idleness: advances the watermark while there are no rows; None to leave it to the input.
 
     Attributes:
+        idleness: the argument ``idleness``.
         timers: the timers of the current key.
         timers_fired: the number of timers fired so far.
         metrics: the function's metrics.
@@ -130,7 +133,9 @@ class KeyedOperator:
         refused_timers: RefusedTimers | None = None,
         failures: tuple[type[BaseException], ...] = FAILURES,
         faults: RowFaults = DEFAULT_FAULTS,
+        idleness: Idleness | None = None,
     ) -> None:
+        self.idleness = idleness
         self._function: Any = function
         self._backend = backend
         self._info = info
@@ -262,6 +267,8 @@ class KeyedOperator:
         self, rows: Iterable[KeyedRow], output: list[Any], method: str = "process_element"
     ) -> None:
         """Process rows by a method of the function, and append output rows to ``output``."""
+        if self.idleness is not None:
+            rows = self.idleness.noted(rows, self.timers.current_processing_time())
         if method in self._faults.timed and self._faults.null_event_times != "refuse":
             rows = self._with_event_time(rows, output, method)
         if self._journal is None:
@@ -371,6 +378,12 @@ class KeyedOperator:
     def fire_processing_time(self, output: list[Any]) -> None:
         """Fire the processing-time timers whose time has passed, and append rows to ``output``."""
         self._fire(self.timers.due_by_processing_time(), TimeDomain.PROCESSING_TIME, output)
+
+    def advance_idle(self, output: list[Any]) -> None:
+        """Advance the watermark if there have been no rows for some time; fire due timers."""
+        if self.idleness is not None:
+            now = self.timers.current_processing_time()
+            self.advance_watermark(self.idleness.watermark(now), output)
 
     def end_key(self, output: list[Any]) -> None:
         """Fire the current key's remaining timers after its last row, in batch execution."""
@@ -538,6 +551,9 @@ class VectorizedOperator(KeyedOperator):
 
     def process_frame(self, frame: RowFrame) -> Iterator[ResultTable]:
         """Call the function with a frame, and yield the tables that it returns."""
+        if self.idleness is not None:
+            highest = None if frame.timestamps is None else pc.max(frame.timestamps).as_py()
+            self.idleness.note(highest, self.timers.current_processing_time())
         rows = frame.rows if self._function.frames == "arrow" else _data_frame(frame.rows)
         tables = self._tables(rows, frame)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from functools import cache, cached_property, partial
 from typing import Any, Literal, TypedDict
 
@@ -36,6 +37,7 @@ from millpond.functions.functions import (
     OperatorFunction,
     ProcessFunction,
 )
+from millpond.functions.idleness import Idleness
 from millpond.functions.joins import LATE_RIGHT, AsOfJoin, IntervalJoin
 from millpond.functions.side_outputs import OutputTag
 from millpond.functions.timer_service import RefusedTimers, TimeDomain
@@ -92,6 +94,7 @@ class ProcessOptions(TypedDict, total=False):
     execution_mode: ExecutionMode
     on_error: OnError
     null_event_times: NullEventTimes
+    idle_timeout: timedelta | int | None
 
 
 @attrs.frozen
@@ -120,6 +123,7 @@ class ProcessCall:
     side_columns: StructType | None = None
     on_error: OnError = "fail"
     null_event_times: NullEventTimes = "refuse"
+    idle_timeout: timedelta | int | None = None
 
     @property
     def broadcast(self) -> BroadcastCodec | None:
@@ -152,6 +156,7 @@ class ProcessCall:
         extension = Extension(len(schema))
         event_time = self._event_time(extension)
         mode = self._checked_time_mode()
+        idleness = self._checked_idleness(mode)
         refused = self._refused_timers(extension, event_time, mode)
         if event_time is None and self.second is not None and self.second.in_time_order:
             reason = "the first input has no event time: name its column as event_time="
@@ -174,9 +179,12 @@ class ProcessCall:
             event_time=event_time,
             rows=RowCodec.from_schema(schema, extension.fields),
             watermarked=self._is_watermarked,
+            chained=self._is_chained,
             time_mode=mode,
+            idle_timeout=None if idleness is None else idleness.timeout,
             refused_timers=refused,
-            wakes=streaming and (remote or mode is not None or restores or listens),
+            wakes=streaming
+            and (remote or mode is not None or restores or listens or self._is_chained),
             settles=streaming and remote,
             parallelism=parallelism,
             max_parallelism=max_parallelism,
@@ -236,7 +244,13 @@ class ProcessCall:
     def _is_watermarked(self) -> bool:
         """Whether the stream, or the connected keyed stream, has a watermark."""
         second = self.second is not None and self.second.texts.watermarked
-        return second or timing.is_watermarked(self.df)
+        return second or self._is_chained or timing.is_watermarked(self.df)
+
+    @cached_property
+    def _is_chained(self) -> bool:
+        """Whether rows of an input may come only when the watermark has passed them."""
+        connected = self.connected is not None and self.connected.texts.chained
+        return connected or timing.may_hold_rows(self.df)
 
     def _division(self, config: Config) -> tuple[int, int]:
         """Return the number of subtasks and the number of key groups."""
@@ -272,6 +286,8 @@ class ProcessCall:
                 return found
             if self._needs_event_time and (self._is_watermarked or not self.df.isStreaming):
                 reason = f"{self._kind} need it: name a column of timestamps"
+                if self._is_chained:
+                    reason += "; the columns of an operator's output have no watermark's mark"
                 raise ConfigError("event_time", reason, f"process(uid={self.uid!r})")
             return None
         return extension.position(time_choice(self.df, self.event_time, "process"))
@@ -319,20 +335,20 @@ class ProcessCall:
         Raises:
             NoWatermarkError: the operator has windows, patterns or joins of event time, but its
                 input has no watermark.
-            EventTimeChainError: the operator has windows, patterns or timers of event time, and its
-                input comes from an outer join of two streams.
+            EventTimeChainError: the operator has windows, patterns or timers of event time, and
+                another operator is between it and a join of two streams.
         """
         if not self.df.isStreaming:
             return {}
         if self._is_watermarked:
             refused: dict[TimeDomain, Callable[[], MillpondError]] = {}
-            second = self.second is not None and self.second.texts.from_outer_join
-            if second or timing.follows_outer_join(self.df):
+            connected = "" if self.connected is None else self.connected.texts.behind_join
+            if before := connected or timing.operator_behind_join(self.df):
                 built_in = isinstance(self.function, BuiltInFunction)
                 if self._needs_event_time or (mode == "event-time" and not built_in):
-                    raise EventTimeChainError("", self.uid, "")
-                refused[TimeDomain.EVENT_TIME] = partial(EventTimeChainError, "", self.uid, "")
-            if self.time_mode is None and not fires_by_clock(self.function):
+                    raise EventTimeChainError(before, self.uid, "")
+                refused[TimeDomain.EVENT_TIME] = partial(EventTimeChainError, before, self.uid, "")
+            if self.time_mode is None and mode != "processing-time":
                 refused[TimeDomain.PROCESSING_TIME] = partial(TimeModeError, self.uid)
             return refused
         fields = [*self.df.schema.fields, *extension.fields]
@@ -357,11 +373,37 @@ class ProcessCall:
             return None
         if self.time_mode is None:
             by_event = self._is_watermarked and not fires_by_clock(self.function)
+            by_event = by_event and self.idle_timeout is None
             return "event-time" if by_event else "processing-time"
         if self.time_mode == "event-time" and self.df.isStreaming and not self._is_watermarked:
             reason = "event-time needs a watermark: call withWatermark before key_by"
             raise ConfigError("time_mode", reason, "process(...)")
         return self.time_mode
+
+    def _checked_idleness(self, mode: timing.TimeMode | None) -> Idleness | None:
+        """Return the idleness for the argument ``idle_timeout``; None without a timeout.
+
+        Args:
+            mode: the time domain in which Spark calls subtasks for due timers.
+
+        Raises:
+            ConfigError: the timeout is not positive, or would have no effect.
+        """
+        place = f"process(uid={self.uid!r})"
+        idleness = Idleness.from_argument(self.idle_timeout, place)
+        reason = ""
+        if idleness is None or not self.df.isStreaming:
+            return None
+        if mode is None:
+            reason = "the function has no on_timer, so an idle stream has nothing to fire"
+        elif mode == "event-time":
+            reason = "it needs time_mode='processing-time', the default with it: on an idle stream "
+            reason += "Spark runs no batch otherwise"
+        elif not self._is_watermarked:
+            reason = "it needs a watermark: call withWatermark before key_by"
+        if reason:
+            raise ConfigError("idle_timeout", reason, place)
+        return idleness
 
 
 def fires_by_clock(function: OperatorFunction) -> bool:
@@ -477,9 +519,13 @@ def output_of_call(
                 return _bounded_output(carried, restore_bounded(made))
             watch_writer(remote=is_connect(session))
             if not made.settles:
-                return _streaming_output(carried, made, output_mode, watch_operator(session, made))
-            warn_of_no_end(session, made)
-            return _streaming_output(carried, made, output_mode, f"millpond[{made.uid}]")
+                name = watch_operator(session, made)
+            else:
+                warn_of_no_end(session, made)
+                name = f"millpond[{made.uid}]"
+            inputs = (rows,) if other is None else (rows, other)
+            passed = timing.passed_watermark(*inputs)
+            return _streaming_output(carried, made, output_mode, name, passed)
 
     return operator_output(build)
 
@@ -540,7 +586,11 @@ def carried_rows(df: DataFrame, plan: OperatorPlan, other: DataFrame | None) -> 
 
 
 def _streaming_output(
-    carried: DataFrame, plan: OperatorPlan, output_mode: str, name: str
+    carried: DataFrame,
+    plan: OperatorPlan,
+    output_mode: str,
+    name: str,
+    passed: DataFrame | None,
 ) -> DataFrame:
     """Return the output of an operator over a stream.
 
@@ -549,6 +599,7 @@ def _streaming_output(
         plan: the operator's plan.
         output_mode: the output mode of the query.
         name: the name of the operator's function in Spark's plan.
+        passed: a stream with the watermark of the operators before; None without such operators.
     """
     shipped = ShippedPlan.from_plan(plan)
 
@@ -558,10 +609,14 @@ def _streaming_output(
         return run_subtask(shipped.load(), key[0], frames, state)
 
     subtask.__name__ = name
+    labels = group_labels(plan.parallelism)
+    if passed is not None:
+        # The wake-ups are in each batch. So each subtask knows the watermark of the batch before.
+        carried = timing.with_one_wake_up_each(carried, labels, passed)
     carried = carried.select("*", timing.time_column())
     batch = batch_column(carried.sparkSession, plan) if plan.settles else None
-    if plan.wakes:
-        carried = timing.with_wake_ups(carried, group_labels(plan.parallelism), batch)
+    if plan.wakes and passed is None:
+        carried = timing.with_wake_ups(carried, labels, batch)
     result = carried.groupBy(LABEL_COLUMN).applyInPandasWithState(
         subtask,
         outputStructType=plan.returned.schema(),

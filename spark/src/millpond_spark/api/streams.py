@@ -248,6 +248,7 @@ class KeyedStream(KeyedRows):
         execution_mode: ExecutionMode = "streaming",
         on_error: OnError = "fail",
         null_event_times: NullEventTimes = "refuse",
+        idle_timeout: timedelta | int | None = None,
     ) -> OperatorOutput:
         """Run `function` over the rows of each key.
 
@@ -285,6 +286,10 @@ class KeyedStream(KeyedRows):
             null_event_times: the treatment of a row whose event time is null. ``refuse`` fails the
                 query if the function or the window needs the event time. ``drop`` ignores the row.
                 ``side_output`` puts the row out to ``mp.DEAD_LETTERS``.
+            idle_timeout: the time without rows after which the watermark of a subtask follows the
+                clock, as a timedelta or in ms. Later rows of the subtask may then be late. By
+                default the watermark waits for rows. With this argument, the default for
+                `time_mode` is ``processing-time``.
 
         Raises:
             ConfigError: an argument or the configuration is wrong.
@@ -308,6 +313,7 @@ class KeyedStream(KeyedRows):
             side_columns=self._side_columns,
             on_error=on_error,
             null_event_times=null_event_times,
+            idle_timeout=idle_timeout,
         )
         batch = execution_mode == "batch"
         return output_of_call(call, self._rows(), other, output_mode, batch=batch)

@@ -8,9 +8,9 @@ a whole, by a setting that Spark reads while a query starts. Millpond switches i
 query with several operators starts. Afterwards Millpond calls the check for each operator by
 itself, on a plan in which the outputs of all other operators are replaced by plain streams.
 
-Spark computes one watermark per query and gives it to all operators at the same time. An operator
-may hold rows back until the watermark has passed them. If a second operator reads the output of the
-first one, these rows are late for the second operator.
+Spark computes one watermark per query. An operator may hold rows back until the watermark has
+passed them. If another watermark is set on the output of this operator, the query's watermark waits
+for these rows, and the rows wait for the watermark.
 
 An exception of a ``foreachBatch`` function reaches the user as text that begins with the frames of
 py4j and PySpark. Spark prints the exception's cause before these frames. Therefore Millpond makes
@@ -145,8 +145,7 @@ def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> Non
         plans: the operators' plans by the names of their functions in Spark's plan.
 
     Raises:
-        EventTimeChainError: an operator with event-time timers or windows reads the output of
-            another such operator, or a watermark is computed from an operator's output.
+        EventTimeChainError: a watermark is computed from the output of an operator.
     """
     policy = str(internals.query_settings(stream).get(_POLICY, "min"))
 
@@ -159,8 +158,6 @@ def require_one_watermark(stream: Any, plans: Mapping[str, OperatorPlan]) -> Non
         operators = [step for step in below if step is not None]
         timed = [each.uid for each in operators if each.by_event_time]
         own = plans.get(internals.function_name(node))
-        if own is not None and own.by_event_time and timed:
-            raise EventTimeChainError(timed[-1], own.uid, policy)
         if node.nodeName() != internals.SETS_WATERMARK:
             return below if own is None else [*below, own]
         # Spark uses the lower of two watermarks, which is right unless rows wait for it. In a join

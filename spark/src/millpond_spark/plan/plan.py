@@ -61,6 +61,9 @@ class OperatorPlan:
         order_by: the positions of the columns that order each key's rows.
         resolution: the backend that the driver has found by its configured name.
         watermarked: whether the input has a watermark.
+        chained: whether rows of the input may come only when the watermark has passed them.
+        idle_timeout: the time without rows in ms after which a subtask's watermark follows the
+            clock; None if it never does.
         time_mode: the time domain in which Spark calls subtasks for due timers; None without
             timers.
         refused_timers: the errors for timers that Spark would not fire in time, by time domain.
@@ -89,7 +92,9 @@ class OperatorPlan:
     config: Config
     resolution: Resolution
     watermarked: bool = False
+    chained: bool = False
     time_mode: TimeMode | None = None
+    idle_timeout: int | None = None
     refused_timers: RefusedTimers = attrs.field(factory=dict)
     broadcast: BroadcastCodec | None = None
     second: SecondInput | None = None

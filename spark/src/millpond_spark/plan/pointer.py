@@ -48,6 +48,12 @@ class Pointer:
         has_worked: whether the subtask had rows, or timers that fired.
         next_event_timer, next_clock_timer: the times in ms of the next event-time timer and of the
             next processing-time timer; None without a timer.
+        watermark: the watermark in ms after the subtask's last batch; None if there was none.
+        last_row: the processing time in ms of the last row. It and the next two attributes are None
+            without an ``idle_timeout``.
+        highest_event_time: the highest event time in ms of the subtask's rows; None if there was
+            none.
+        run: the id of the query's run.
         format_version: the version of the row's format.
     """
 
@@ -63,6 +69,10 @@ class Pointer:
     has_worked: bool = True
     next_event_timer: int | None = None
     next_clock_timer: int | None = None
+    watermark: int | None = None
+    last_row: int | None = None
+    highest_event_time: int | None = None
+    run: str | None = None
     format_version: int = attrs.field(factory=lambda: POINTER.version)
 
     @property
@@ -96,6 +106,10 @@ POINTER_SCHEMA = T.StructType(
         T.StructField("has_worked", T.BooleanType()),
         T.StructField("next_event_timer", T.LongType()),
         T.StructField("next_clock_timer", T.LongType()),
+        T.StructField("watermark", T.LongType()),
+        T.StructField("last_row", T.LongType()),
+        T.StructField("highest_event_time", T.LongType()),
+        T.StructField("run", T.StringType()),
         T.StructField("format_version", T.IntegerType()),
     ]
 )

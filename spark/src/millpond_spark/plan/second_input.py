@@ -37,15 +37,16 @@ class TextRows:
         order_by: the positions of the columns by which the rows of a batch are sorted.
         event_time: the position of the event-time column, or None.
         watermarked: whether the second input is a stream with a watermark.
-        from_outer_join: whether the second input has a watermark and comes from an outer join of
-            two streams.
+        chained: whether its rows may come only when the watermark has passed them.
+        behind_join: the uid of an operator before that follows a join of two streams, or "".
     """
 
     names: tuple[str, ...]
     order_by: tuple[int, ...]
     event_time: int | None
     watermarked: bool
-    from_outer_join: bool
+    chained: bool
+    behind_join: str
     _carrier: NestedCarrier
 
     @classmethod
@@ -80,9 +81,10 @@ class TextRows:
         else:
             at = timing.watermark_column(schema, "connect")
         carrier = NestedCarrier("connect", schema)
-        watermarked = timing.is_watermarked(rows)
-        outer = watermarked and timing.follows_outer_join(rows)
-        return cls(tuple(schema.names), positions, at, watermarked, outer, carrier)
+        chained = timing.may_hold_rows(rows)
+        watermarked = chained or timing.is_watermarked(rows)
+        behind = timing.operator_behind_join(rows)
+        return cls(tuple(schema.names), positions, at, watermarked, chained, behind, carrier)
 
     @property
     def schema(self) -> StructType:

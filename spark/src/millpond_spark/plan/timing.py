@@ -51,10 +51,56 @@ def is_watermarked(df: DataFrame) -> bool:
     return is_connect(df.sparkSession) or _gets_watermark(internals.analyzed_plan(df))
 
 
-def follows_outer_join(df: DataFrame) -> bool:
+def operator_behind_join(df: DataFrame) -> str:
+    """Return the uid of an operator before `df` that follows a join of two streams, or "".
+
+    The watermark behind such a join is lower than the query's. Spark passes it on to the first
+    operator only.
+    """
+    if not df.isStreaming or is_connect(df.sparkSession):
+        return ""
+    plan = internals.analyzed_plan(df)
+    found = internals.before_operator(plan, internals.is_stream_join)
+    return "" if found is None else found[1]
+
+
+def may_hold_rows(df: DataFrame) -> bool:
+    """Return whether rows of the stream `df` may come only when the watermark has passed them.
+
+    So does an operator whose input has a watermark, and an outer join of two streams, for rows
+    without a match.
+    """
+    if not df.isStreaming:
+        return False
+    return _passed_on(df) is not None or (is_watermarked(df) and _follows_outer_join(df))
+
+
+def passed_watermark(*inputs: DataFrame) -> DataFrame | None:
+    """Return a stream of one row per batch, with the watermark of an operator before `inputs`.
+
+    Return None if Spark passes the watermark on itself, because there is no such operator.
+    """
+    found = map(_passed_on, inputs)
+    watermark = next((node for node in found if node is not None), None)
+    if watermark is None:
+        return None
+    return internals.watermarked_row(inputs[0].sparkSession, watermark)
+
+
+def _passed_on(df: DataFrame) -> Any:
+    """Return the step that sets the watermark of an operator before `df`; None if there is none.
+
+    Over Spark Connect a query has only one operator.
+    """
+    if is_connect(df.sparkSession):
+        return None
+    found = internals.before_operator(internals.analyzed_plan(df), internals.sets_watermark)
+    return None if found is None else found[0]
+
+
+def _follows_outer_join(df: DataFrame) -> bool:
     """Return whether the rows of `df` come from an outer join of two streams.
 
-    In such a join, Spark yields a row without a match only when the watermark has passed the row.
     Over Spark Connect the client sees joins of DataFrames, but not joins in SQL text or in views.
     """
     session = df.sparkSession
@@ -170,25 +216,28 @@ def with_wake_ups(
     return woken.drop("millpond_copy", "millpond_to")
 
 
-def with_one_wake_up_each(carried: DataFrame, labels: Sequence[int]) -> DataFrame:
-    """Add one wake-up for each subtask to bounded rows, so that each partition knows its subtask.
+def with_one_wake_up_each(
+    carried: DataFrame, labels: Sequence[int], row: DataFrame | None = None
+) -> DataFrame:
+    """Add one wake-up for each subtask.
 
-    In a wake-up, numbers are 0 and booleans false, because a null would change the type of a pandas
-    column. All other values are null.
+    In bounded rows, each partition then knows its subtask. In a wake-up, numbers are 0 and booleans
+    false, because a null would change the type of a pandas column. All other values are null.
 
     Args:
         carried: the encoded rows.
         labels: for each subtask, the number by which Spark groups its rows.
+        row: the row to make the wake-ups of; by default a bounded one.
     """
-    each = F.array(*(F.lit(label) for label in labels))
-    known = {GROUP_COLUMN: F.lit(_WAKE_UP), LABEL_COLUMN: F.get(each, F.col("id").cast("int"))}
+    each = F.explode(F.array(*(F.lit(label) for label in labels))).alias(LABEL_COLUMN)
+    known = {GROUP_COLUMN: F.lit(_WAKE_UP), LABEL_COLUMN: F.col(LABEL_COLUMN)}
     columns = []
     for field in carried.schema:
         filled = isinstance(field.dataType, (T.NumericType, T.BooleanType))
         empty = F.lit(0 if filled else None).cast(field.dataType)
         columns.append(known.get(field.name, empty).alias(field.name))
-    wake_ups = carried.sparkSession.range(0, len(labels), 1, 1).select(*columns)
-    return carried.union(wake_ups)
+    single = carried.sparkSession.range(0, 1, 1, 1) if row is None else row
+    return carried.union(single.select(each).select(*columns))
 
 
 def own_rows(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
@@ -205,14 +254,22 @@ class BatchTime:
     """The time of a micro-batch.
 
     Attributes:
-        watermark: the watermark in ms, from the rows of earlier batches; MIN_TIMESTAMP if there is
-            none yet.
+        watermark: the watermark in ms, from the source's rows of earlier batches; MIN_TIMESTAMP if
+            there is none yet.
         processing_time: the batch's time in ms. If Spark runs the batch again, it has this time
             again.
+        before: the watermark in ms before the batch's rows, by default `watermark`. Behind another
+            operator it is the watermark of the batch before, because the other operator yields rows
+            that it has held back until `watermark`.
     """
 
     watermark: int
     processing_time: int
+    before: int = attrs.field()
+
+    @before.default
+    def _default_before(self) -> int:
+        return self.watermark
 
     @classmethod
     def from_state(cls, state: GroupState, *, watermarked: bool) -> BatchTime:

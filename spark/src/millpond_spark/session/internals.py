@@ -67,6 +67,69 @@ def operator_names(plan: Any) -> list[str]:
     return [function_name(plan), *below] if plan.nodeName() == OPERATOR_NODE else below
 
 
+def before_operator(plan: Any, matches: Callable[[Any], bool]) -> tuple[Any, str] | None:
+    """Find a node before a Millpond operator in `plan`.
+
+    Args:
+        plan: the plan.
+        matches: returns whether a node is the one to find.
+
+    Returns:
+        The node and the operator's uid; None if there is no such node.
+    """
+    for child in children(plan):
+        found = before_operator(child, matches)
+        if found is not None:
+            return found
+    operator = OPERATOR_NAME.fullmatch(function_name(plan))
+    node = operator and _first_node(plan, matches)
+    return None if operator is None or node is None else (node, operator[1])
+
+
+def _first_node(plan: Any, matches: Callable[[Any], bool]) -> Any:
+    """Return the first node of `plan` that matches, or None."""
+    if matches(plan):
+        return plan
+    found = (_first_node(child, matches) for child in children(plan))
+    return next((node for node in found if node is not None), None)
+
+
+def sets_watermark(node: Any) -> bool:
+    """Return whether `node`, a node of a plan, sets a watermark."""
+    return bool(node.nodeName() == SETS_WATERMARK)
+
+
+def is_stream_join(node: Any) -> bool:
+    """Return whether `node`, a node of a plan, is a join of two streams."""
+    return node.nodeName() == "Join" and all(each.isStreaming() for each in children(node))
+
+
+def watermarked_row(spark: SparkSession, watermark: Any) -> DataFrame:
+    """Return a stream of one row in each micro-batch, whose watermark is that of `watermark`.
+
+    Spark gives the query's watermark to each stateful operator that has a step with a watermark
+    before it. It computes the query's watermark from the highest time at each such step, and counts
+    steps with the same id as one. The row's time is that of 1970. So the returned stream passes the
+    watermark on, but has no influence on it.
+
+    Args:
+        spark: a classic session.
+        watermark: the node that sets the watermark.
+    """
+    jvm: Any = spark._jvm
+    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
+    found = analyzed_plan(spark.sql("SELECT * FROM VALUES (timestamp_millis(0)) AS row(time)"))
+    while children(found):
+        (found,) = children(found)
+    nothing = jvm.scala.Option.empty()
+    row = logical.LocalRelation(found.output(), found.data(), True, nothing)
+    marked = logical.EventTimeWatermark(
+        watermark.nodeId(), row.output().head(), watermark.delay(), row
+    )
+    rows = jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, marked)
+    return DataFrame(rows, spark)
+
+
 def keeps_columns(plan: Any) -> bool:
     """Return whether `plan` has a join of streams or an aggregation of a stream.
 
@@ -75,16 +138,13 @@ def keeps_columns(plan: Any) -> bool:
     """
     if not plan.isStreaming():
         return False
-    inputs = children(plan)
-    joins = plan.nodeName() == "Join" and all(each.isStreaming() for each in inputs)
-    return joins or plan.nodeName() == "Aggregate" or any(map(keeps_columns, inputs))
+    keeps = is_stream_join(plan) or plan.nodeName() == "Aggregate"
+    return keeps or any(map(keeps_columns, children(plan)))
 
 
 def is_outer_stream_join(node: Any) -> bool:
     """Return whether `node`, a node of a plan, is an outer join of two streams."""
-    if node.nodeName() != "Join" or "OUTER" not in str(node.joinType().sql()):
-        return False
-    return all(each.isStreaming() for each in children(node))
+    return is_stream_join(node) and "OUTER" in str(node.joinType().sql())
 
 
 def written_plan(writer: Any) -> Any:

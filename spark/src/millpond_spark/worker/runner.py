@@ -18,6 +18,7 @@ from millpond.backend.operator_state import OperatorStateBackend
 from millpond.backend.subtask_states import SubtaskStates
 from millpond.errors import NullKeyError, OutputTypeError, brief
 from millpond.functions.functions import SubtaskInfo
+from millpond.functions.idleness import Idleness
 from millpond.functions.timer_service import MAX_TIMESTAMP, TimeDomain
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.operator.arrow_results import ResultTable, rows_of_table
@@ -108,6 +109,7 @@ class SubtaskRunner:
             function puts it out, so that an error names the line of the user's code.
         operator_class: the class that runs the function; by default it follows from the function's
             class.
+        idleness: the record of the subtask's rows; None without an ``idle_timeout``.
 
     Attributes:
         operator: the object that runs the function.
@@ -124,6 +126,7 @@ class SubtaskRunner:
         *,
         again: bool = False,
         operator_class: type[KeyedOperator] | None = None,
+        idleness: Idleness | None = None,
     ) -> None:
         self._plan = plan
         self.operator = (operator_class or operator_class_for(plan.function))(
@@ -138,6 +141,7 @@ class SubtaskRunner:
             refused_timers=plan.refused_timers,
             failures=(BaseException,),  # in a worker an interrupt is an error like others
             faults=plan.faults,
+            idleness=idleness,
         )
         never = plan.refused_timers.get(TimeDomain.EVENT_TIME)
         backend.parameters.event_time.refusal = None if plan.watermarked else never
@@ -149,6 +153,8 @@ class SubtaskRunner:
 
     def run(self, frames: Iterable[pd.DataFrame], time: BatchTime | None) -> Iterator[pd.DataFrame]:
         """Fire the due timers, then process all `frames`; yield encoded frames of output.
+
+        Behind another operator, rows that the watermark has passed in this batch come first.
 
         The caller opens the function before this call, and closes it afterwards.
 
@@ -162,19 +168,61 @@ class SubtaskRunner:
         if self._restored_checkpoint_id is not None:
             self.operator.notify_checkpoint_complete(self._restored_checkpoint_id)
         if time is not None:
-            self.operator.advance_watermark(time.watermark, output)
+            self.operator.advance_watermark(time.before, output)
             self.operator.fire_processing_time(output)
         if self._plan.broadcast is not None:
             frames = self._broadcast(self._plan.broadcast, frames, output)
-        for batch in self._batches(frames):
-            if time is None:
-                self.operator.fire_processing_time(output)
-            yield from self._process(batch, output)
-            yield from self._packed(output, _OUTPUT_ROWS)
+        if time is not None and time.before < time.watermark:
+            later: list[pd.DataFrame] = []
+            yield from self._process_frames(self._passed(frames, time.watermark, later), output)
+            self.operator.advance_watermark(time.watermark, output)
+            frames = later
+        yield from self._process_frames(frames, output, is_bounded=time is None)
         if time is None:
             self.operator.fire_processing_time(output)
             self.operator.advance_watermark(MAX_TIMESTAMP, output)
         yield from self._packed(output)
+
+    def _process_frames(
+        self, frames: Iterable[pd.DataFrame], output: list[Any], *, is_bounded: bool = False
+    ) -> Iterator[pd.DataFrame]:
+        """Process all `frames`, and yield encoded frames of output."""
+        for batch in self._batches(frames):
+            if is_bounded:
+                self.operator.fire_processing_time(output)
+            yield from self._process(batch, output)
+            yield from self._packed(output, _OUTPUT_ROWS)
+
+    def _passed(
+        self, frames: Iterable[pd.DataFrame], watermark: int, later: list[pd.DataFrame]
+    ) -> Iterator[pd.DataFrame]:
+        """Yield the rows of `frames` up to the time `watermark`; append the others to `later`.
+
+        Rows without an event time are among the others.
+        """
+        for frame in frames:
+            passed = self._event_times(frame) <= watermark
+            if not passed.all():
+                later.append(frame[~passed])
+            if passed.any():
+                yield frame[passed]
+
+    def _event_times(self, frame: pd.DataFrame) -> Any:
+        """Return the event time in ms of each row of a frame, as an array.
+
+        The event time of a row without one is MAX_TIMESTAMP.
+        """
+        times = np.full(len(frame), MAX_TIMESTAMP)
+        if self._plan.event_time is not None:
+            micros, nulls = self._plan.rows.carried_values(frame, self._plan.event_time)
+            times = np.where(False if nulls is None else nulls, MAX_TIMESTAMP, micros // 1000)
+        if self._plan.second is not None:
+            texts = frame[SECOND_COLUMN]
+            theirs = np.flatnonzero(texts.notna())
+            rows = self._plan.second.texts.decode(texts.iloc[theirs])
+            moments = self._plan.second.texts.timestamps(rows)
+            times[theirs] = [MAX_TIMESTAMP if at is None else at for at in moments]
+        return times
 
     def run_by_key(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
         """Process `frames` sorted by key; fire the timers of each key after its last row."""

@@ -28,6 +28,8 @@ from millpond.backend import KeyedStateBackend
 from millpond.backend.single_key import SingleKeyBackend
 from millpond.functions.checkpointed import CheckpointListener
 from millpond.functions.functions import SubtaskInfo
+from millpond.functions.idleness import Idleness
+from millpond.functions.timer_service import MIN_TIMESTAMP
 from millpond.operator.bootstrap import BootstrapOperator, fill_states, filled_view
 from millpond.operator.opening import (
     StartingPoint,
@@ -165,21 +167,96 @@ def _run_subtask(
         state.remove()  # The parallelism was larger before, and this subtask no longer exists.
         return
     info = plan.subtask(plan.subtask_of(label), failed_before())
-    time = BatchTime.from_state(state, watermarked=plan.watermarked)
+    has_rows = True
     if plan.wakes:
         frames = own_rows(frames)
-        if pointer is not None and not state.hasTimedOut:
-            first = next(frames, None)
-            # A CheckpointListener must be called even if the batch has no rows for the subtask.
-            listens = isinstance(plan.function, CheckpointListener) and pointer.has_worked
-            due = pointer.next_event_timer, pointer.next_clock_timer
-            if first is None and not listens and sleeps_on(state, plan.time_mode, time, due):
-                return
-            frames = frames if first is None else chain((first,), frames)
+        first = next(frames, None)
+        has_rows = first is not None
+        frames = frames if first is None else chain((first,), frames)
+    idleness = _idleness(plan, state, pointer, batch.run)
+    time = _batch_time(plan, state, pointer, None if has_rows else idleness)
+    if pointer is not None and not has_rows and not state.hasTimedOut:
+        # A CheckpointListener must be called even if the batch has no rows for the subtask.
+        listens = isinstance(plan.function, CheckpointListener) and pointer.has_worked
+        due = pointer.next_event_timer, pointer.next_clock_timer
+        if not listens and sleeps_on(state, plan.time_mode, time, due):
+            if plan.chained or idleness is not None:
+                timed = _with_time(pointer, time, idleness, batch.run)
+                state.update(attrs.astuple(timed))
+            return
     committed = committed_state(plan, layout, info.index, pointer)
-    task = _Task(plan, info, batch, time, committed, state, metrics)
+    task = _Task(plan, info, batch, time, idleness, committed, state, metrics)
     yield from task.run(frames)
     task.tidy_up(layout, pointer)
+
+
+def _idleness(
+    plan: OperatorPlan, state: GroupState, pointer: Pointer | None, run: str
+) -> Idleness | None:
+    """Return the record of a subtask's rows before this batch; None without an ``idle_timeout``.
+
+    In the first batch of a run, the time without rows begins again, because the query was not idle
+    but stopped.
+
+    Args:
+        plan: the operator's plan.
+        state: Spark's state of the subtask.
+        pointer: the pointer of the last batch; None if the subtask has not run before.
+        run: the id of the query's run.
+    """
+    if plan.idle_timeout is None:
+        return None
+    idleness, now = Idleness(plan.idle_timeout), state.getCurrentProcessingTimeMs()
+    if pointer is None:
+        idleness.note(BatchTime.from_state(state, watermarked=plan.watermarked).watermark, now)
+    else:
+        last_row = pointer.last_row if pointer.run == run else None
+        idleness.note(pointer.highest_event_time, now if last_row is None else last_row)
+    return idleness
+
+
+def _batch_time(
+    plan: OperatorPlan, state: GroupState, pointer: Pointer | None, idleness: Idleness | None
+) -> BatchTime:
+    """Return the time of a batch for a subtask.
+
+    Behind another operator, the subtask begins with the watermark of its last batch. If the subtask
+    is idle, its watermark may be ahead of Spark's.
+
+    Args:
+        plan: the operator's plan.
+        state: Spark's state of the subtask.
+        pointer: the pointer of the last batch; None if the subtask has not run before.
+        idleness: the record of the subtask's rows; None if it has rows in this batch.
+    """
+    time = BatchTime.from_state(state, watermarked=plan.watermarked)
+    last = MIN_TIMESTAMP
+    if pointer is not None and pointer.watermark is not None:
+        last = pointer.watermark
+    watermark = time.watermark
+    if plan.idle_timeout is not None:
+        watermark = max(watermark, last)
+    if idleness is not None:
+        watermark = max(watermark, idleness.watermark(time.processing_time))
+    before = min(last, watermark) if plan.chained else watermark
+    return attrs.evolve(time, before=before, watermark=watermark)
+
+
+def _with_time(pointer: Pointer, time: BatchTime, idleness: Idleness | None, run: str) -> Pointer:
+    """Return `pointer` with the watermark of a batch, and with the record of the subtask's rows."""
+    timed = attrs.evolve(pointer, watermark=_or_none(time.watermark))
+    if idleness is None:
+        return timed
+    return attrs.evolve(
+        timed,
+        last_row=idleness.last_row,
+        highest_event_time=_or_none(idleness.highest),
+        run=run,
+    )
+
+
+def _or_none(timestamp: int) -> int | None:
+    return None if timestamp == MIN_TIMESTAMP else timestamp
 
 
 @attrs.frozen
@@ -187,6 +264,7 @@ class _Task:
     """A subtask in a micro-batch.
 
     Attributes:
+        idleness: the record of the subtask's rows; None without an ``idle_timeout``.
         committed: the state that the subtask starts from.
         state: Spark's state of the subtask, which has the pointer.
     """
@@ -195,6 +273,7 @@ class _Task:
     info: SubtaskInfo
     batch: BatchIdentity
     time: BatchTime
+    idleness: Idleness | None
     committed: CommittedState
     state: GroupState
     metrics: BatchMetrics
@@ -221,7 +300,13 @@ class _Task:
             metrics.begin(acquired.backend)
             last = self.committed.checkpoint_id
             runner = runner_of(plan)(
-                plan, self.info, acquired.backend, own, last, again=bool(self.info.attempt)
+                plan,
+                self.info,
+                acquired.backend,
+                own,
+                last,
+                again=bool(self.info.attempt),
+                idleness=self.idleness,
             )
             # As in Flink, the function is still open when `snapshot_state` and gauges are called.
             with runner.operator.opened():
@@ -279,7 +364,8 @@ class _Task:
             next_event_timer=due[0],
             next_clock_timer=due[1],
         )
-        self.state.update(attrs.astuple(pointer))
+        timed = _with_time(pointer, self.time, self.idleness, self.batch.run)
+        self.state.update(attrs.astuple(timed))
 
     def _reported(
         self, acquired: Acquired, runner: SubtaskRunner, result: SnapshotResult
