@@ -213,11 +213,21 @@ def test_a_timestamp_is_exactly_an_int():
                 timers.register(timestamp, mp.VOID_NAMESPACE)
 
 
-@pytest.mark.parametrize("text", ["1E+20000000", "1E-99999999999", "0E+20000000", "1E+1001"])
+@pytest.mark.parametrize(
+    "text", ["1E+20000000", "1E-99999999999", "0E+20000000", "1E+1000", "1E-1001", "9" * 1001]
+)
 def test_decimal_keys_have_a_limit(text):
-    """A Decimal with very many digits is refused as a key before it is hashed."""
+    """A Decimal with more than 1,000 digits is refused as a key before it is hashed."""
     with pytest.raises(errors.StateTypeError, match="digits"):
         mp.assign_to_key_group(Decimal(text), 128)
+
+
+@pytest.mark.parametrize("text", ["1E+999", "1E-1000", "9" * 1000, "-0." + "9" * 1000])
+def test_decimal_keys_up_to_the_limit(text):
+    """A Decimal with 1,000 digits before or after the point comes back as a key."""
+    codec = key_codec_for(Decimal)
+    key = codec.check(Decimal(text))
+    assert codec.decode(codec.encode(key), 0)[0] == key
 
 
 def test_a_damaged_decimal_key_is_not_blown_up():

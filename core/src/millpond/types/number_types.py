@@ -239,7 +239,7 @@ def _check_decimal_key(key: Any) -> Decimal:
     if not checked.is_finite():
         raise StateTypeError("finite Decimal", brief(key))
     exponent: Any = checked.as_tuple().exponent
-    if not -_MAX_KEY_DIGITS <= exponent <= checked.adjusted() <= _MAX_KEY_DIGITS:
+    if not -_MAX_KEY_DIGITS <= exponent <= checked.adjusted() < _MAX_KEY_DIGITS:
         reason = f"a key has at most {_MAX_KEY_DIGITS} digits before and after its point"
         raise StateTypeError("Decimal", brief(key), reason=reason)
     return checked or checked.copy_abs()
