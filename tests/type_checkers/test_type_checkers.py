@@ -83,8 +83,10 @@ def test_a_descriptor_that_loses_its_parameter_is_noticed(tmp_path):
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
     module = tmp_path / "millpond" / "state" / "descriptors.py"
     forgetful, count = re.subn(
-        r"StateDescriptor\[(\w+)\[(.+?)\]\](, Generic\[.+?\])?\)",
-        lambda found: f"StateDescriptor[{found[1]}]{found[3] or f', Generic[{found[2]}]'})",
+        r"StateDescriptor\[(\w+)\[(.+?)\](, K, V)?\](, Generic\[.+?\])?\)",
+        lambda found: (
+            f"StateDescriptor[{found[1]}{found[3] or ''}]{found[4] or f', Generic[{found[2]}]'})"
+        ),
         module.read_text(),
     )
     module.write_text(forgetful)

@@ -281,8 +281,8 @@ class ListStateDescriptor(StateDescriptor[ListState[T]]):
         def __init__(self, name: str, element_type: Any) -> None: ...
 
 
-class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
-    """The descriptor of a map from ``key_type`` to ``value_type``."""
+class _AnyMapStateDescriptor(StateDescriptor[S_co], Generic[S_co, K, V]):
+    """The base class of the descriptors of maps."""
 
     kind: ClassVar[StateKind] = StateKind.MAP
     value_field: ClassVar[str] = "value_type"
@@ -306,7 +306,11 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
         return self._resolved_type(key_codec_for, "key_type")
 
 
-class SortedMapStateDescriptor(StateDescriptor[SortedMapState[K, V]]):
+class MapStateDescriptor(_AnyMapStateDescriptor[MapState[K, V], K, V]):
+    """The descriptor of a map from ``key_type`` to ``value_type``."""
+
+
+class SortedMapStateDescriptor(_AnyMapStateDescriptor[SortedMapState[K, V], K, V]):
     """The descriptor of a map from ``key_type`` to ``value_type`` in the order of its keys.
 
     Keys may be numbers, strings, bytes, dates, times, durations, UUIDs, and tuples, named tuples
@@ -317,23 +321,7 @@ class SortedMapStateDescriptor(StateDescriptor[SortedMapState[K, V]]):
     a map.
     """
 
-    kind: ClassVar[StateKind] = StateKind.MAP
-    value_field: ClassVar[str] = "value_type"
     is_sorted: ClassVar[bool] = True
-    key_type: DeclaredKeyType[K] = attrs.field(validator=required)
-    value_type: DeclaredType[V] = attrs.field(validator=required)
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __init__(
-            self, name: str, key_type: DeclaredKeyType[K], value_type: TypeForm[V]
-        ) -> None: ...
-        @overload
-        def __init__(
-            self, name: str, key_type: DeclaredKeyType[K], value_type: TypeSerializer[V]
-        ) -> None: ...
-        def __init__(self, name: str, key_type: Any, value_type: Any) -> None: ...
 
     @override
     def map_key_codec(self) -> KeyCodec | None:
