@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -207,7 +206,7 @@ _SCALARS: dict[str, type] = {
     **dict.fromkeys(("tinyint", "byte", "smallint", "short", "int", "integer"), int),
     **dict.fromkeys(("bigint", "long"), int),
     **dict.fromkeys(("float", "real", "double", "double precision"), float),
-    **dict.fromkeys(("string", "varchar", "char", "character"), str),
+    "string": str,
     **dict.fromkeys(("decimal", "dec", "numeric"), Decimal),
     **dict.fromkeys(("timestamp", "timestamp_ntz", "timestamp_ltz"), datetime),
     "boolean": bool,
@@ -220,6 +219,8 @@ _INTERVALS: dict[str, type] = {
 }
 """The Python type of each of Spark's interval types, by the first unit in the type's name."""
 
+_BOUNDED = "state does not limit or pad strings; declare string"
+
 Column = tuple[str, Any, bool]
 """The name of a column, its type, and whether it may contain null."""
 
@@ -231,9 +232,12 @@ def as_declared(declared: Any) -> Any:
         ConfigError: a string is not valid DDL, or state does not support the type.
     """
     if isinstance(declared, str):
-        with suppress(ConfigError):  # raised if the string is not a single type
+        try:
             return _ddl_type(declared)
-        return _ddl_row(declared)
+        except ConfigError as error:
+            if error.reason == _BOUNDED:
+                raise
+        return _ddl_row(declared)  # the string is not a single type
     to_json: Any = getattr(declared, "jsonValue", None)
     if not isinstance(declared, type) and to_json is not None:
         return _from_json(to_json())
@@ -275,6 +279,8 @@ def _scalar(text: str) -> type:
     kind = _INTERVALS.get(name) or _SCALARS.get(name)
     if kind is None:
         reason = f"{brief(name)} is not a Spark type that state supports"
+        if name in ("varchar", "char", "character"):
+            reason = _BOUNDED
         raise ConfigError(brief(text), reason, place="state type")
     return kind
 
