@@ -10,11 +10,13 @@ import enum
 import operator
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
-from typing import Any, NamedTuple, assert_type
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict, assert_type
 from uuid import UUID
 
 import attrs
 import millpond as mp
+import msgspec
+import pydantic
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
 from millpond.functions.functions import ReadOnlyBroadcastState
@@ -45,6 +47,21 @@ class Point(NamedTuple):
 
 class Color(enum.Enum):
     RED = 1
+
+
+class Model(pydantic.BaseModel):
+    x: int
+
+
+class Struct(msgspec.Struct):
+    x: int
+
+
+class Film(TypedDict):
+    title: str
+
+
+UserId = NewType("UserId", str)
 
 
 class ComplexSerializer(mp.TypeSerializer[complex]):
@@ -126,6 +143,14 @@ def what_may_be_declared(context: mp.RuntimeContext) -> None:
     assert_type(get(mp.ValueStateDescriptor("a", Order)), ValueState[Order])
     assert_type(get(mp.ValueStateDescriptor("a", Point)), ValueState[Point])
     assert_type(get(mp.ValueStateDescriptor("a", Color)), ValueState[Color])
+    assert_type(get(mp.ValueStateDescriptor("a", Model)), ValueState[Model])
+    assert_type(get(mp.ValueStateDescriptor("a", Struct)), ValueState[Struct])
+    assert_type(get(mp.ValueStateDescriptor("a", Film)), ValueState[Film])
+    assert_type(get(mp.ValueStateDescriptor("a", UserId)), ValueState[UserId])
+    assert_type(get(mp.ValueStateDescriptor("a", Annotated[int, "n"])), ValueState[int])
+    side = mp.ValueStateDescriptor("a", Literal["buy", "sell"])
+    assert_type(get(side), ValueState[Literal["buy", "sell"]])
+    get(side).update("hold")  # E: arg-type reportArgumentType
     assert_type(get(mp.ValueStateDescriptor("a", ComplexSerializer())), ValueState[complex])
     assert_type(get(mp.ValueStateDescriptor("a", mp.PickleSerializer())), ValueState[Any])
     mp.ValueStateDescriptor("a", 3)  # E: call-overload reportArgumentType reportCallIssue

@@ -1,7 +1,8 @@
 """Generated types of state: nested to a depth, with extreme values of each.
 
-A generated type consists of scalars, containers, unions, enums of every kind, flags, named tuples,
-attrs classes and dataclasses. ``fingerprint`` distinguishes values that are equal in Python.
+A generated type consists of scalars, containers, unions, enums of every kind, flags, literals,
+``NewType``, ``Annotated``, named tuples, TypedDicts, recursive classes, attrs classes, dataclasses,
+msgspec structs and pydantic models. ``fingerprint`` distinguishes values that are equal in Python.
 """
 
 import dataclasses
@@ -12,9 +13,12 @@ import math
 import struct
 import uuid
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, get_args
 
 import attrs
+import msgspec
+import pydantic
+from typing_extensions import TypedDict
 
 UTC = dt.UTC
 PLUS_9 = dt.timezone(dt.timedelta(hours=9, minutes=30))
@@ -140,11 +144,109 @@ class Empty:
 
 def made(cls, **fields):
     """Return an instance with exactly these field values."""
+    if issubclass(cls, msgspec.Struct):
+        return cls(**fields)
+    if issubclass(cls, pydantic.BaseModel):
+        return cls.model_construct(**fields)
     value = cls.__new__(cls)
     for name, given in fields.items():
         object.__setattr__(value, name, given)
     return value
 
+
+@dataclasses.dataclass
+class Tree:
+    """A recursive dataclass."""
+
+    number: int
+    children: list["Tree"]
+
+
+@attrs.frozen
+class Chain:
+    """A recursive frozen class."""
+
+    number: Decimal
+    rest: "Chain | None"
+
+
+class Cell(NamedTuple):
+    """A recursive named tuple."""
+
+    word: str
+    cells: "tuple[Cell, ...]"
+
+
+class Note(pydantic.BaseModel):
+    """A recursive pydantic model."""
+
+    text: str
+    replies: dict[str, "Note"]
+
+
+class Part(msgspec.Struct):
+    """A recursive msgspec struct with a default."""
+
+    size: float
+    inner: "Part | None" = None
+
+
+class Link(TypedDict):
+    """A recursive TypedDict, whose keys may be missing."""
+
+    number: int
+    after: NotRequired["Link | None"]
+
+
+@dataclasses.dataclass
+class Sum:
+    """A class of a language of formulas, which contain each other."""
+
+    terms: "list[Sum | Product | int]"
+
+
+@attrs.define
+class Product:
+    """Another class of the language of formulas."""
+
+    left: "Sum | Product | int"
+    right: "Sum | Product | int"
+
+
+def recursive(rng, kind, depth=4):  # noqa: PLR0911 - a case a line
+    """Draw an instance of a recursive class."""
+    size = rng.randint(0, 2) if depth else 0
+    parts = [recursive(rng, kind, depth - 1) for _ in range(size)]
+    if kind is Tree:
+        return Tree(rng.choice(SCALARS[int]), parts)
+    if kind is Chain:
+        return Chain(rng.choice(SCALARS[Decimal]), parts[0] if parts else None)
+    if kind is Cell:
+        return Cell(rng.choice(SCALARS[str]), tuple(parts))
+    if kind is Note:
+        return Note(text="n", replies={str(at): part for at, part in enumerate(parts)})
+    if kind is Part:
+        return Part(rng.choice(SCALARS[float]), parts[0] if parts else None)
+    if kind is Link:
+        return {"number": 1} if not parts else {"number": 2, "after": rng.choice([None, parts[0]])}
+    if size < 2:
+        return rng.choice([Sum([7, *parts]), Product(-1, 2**70)])
+    return Product(*parts)
+
+
+RECURSIVE = [Tree, Chain, Cell, Note, Part, Link, Sum | Product]
+
+LITERALS = [
+    Literal["a"],
+    Literal["a", "b\0", "\u20ac"],
+    Literal[1, -2, 2**62],
+    Literal[True],
+    Literal[b"", b"\0\xff"],
+    Literal[Level.LOW],
+    Literal[Word.A, Word.EMPTY],
+    Literal[Pair.C],
+]
+MIXED_LITERALS = [Literal["a", 1, None], Literal[True, b"a", "a"], Literal[Level.LOW, "low"]]  # noqa: PYI061 - the form to test
 
 SCALARS = {
     int: [0, -1, 1, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**30, 7**9000, -(7**9000)],
@@ -211,13 +313,16 @@ def scalar(rng):
 
 
 def leaf(rng):
-    """Draw a scalar, an enum, a flag or a class."""
+    """Draw a scalar, an enum, a literal, a flag or a class."""
     pick = rng.random()
-    if pick < 0.5:
+    if pick < 0.45:
         return scalar(rng)
-    if pick < 0.7:
+    if pick < 0.6:
         kind = rng.choice(ENUMS)
         return Case(kind, lambda: rng.choice(list(kind)), keyable=True)
+    if pick < 0.7:
+        kind = rng.choice(LITERALS + MIXED_LITERALS)
+        return Case(kind, lambda: rng.choice(get_args(kind)), keyable=kind in LITERALS)
     values = FLAGS if pick < 0.8 else CLASSES
     kind = rng.choice(list(values))
     hashable = kind not in (Shaped, Posted, Empty)
@@ -242,6 +347,11 @@ def any_type(rng, depth):
             _attrs,
             _data,
             _named_tuple,
+            _struct,
+            _model,
+            _typed_dict,
+            _alias,
+            _recursive,
         ]
     )(rng, depth - 1)
 
@@ -396,6 +506,51 @@ def _class_case(cls, parts, *, frozen):
     )
 
 
+def _struct(rng, depth):
+    parts = _named_parts(rng, depth)
+    frozen = rng.random() < 0.5
+    fields = [(name, part.declared) for name, part in parts.items()]
+    cls = msgspec.defstruct(f"Struct{next(_NUMBERS)}", fields, frozen=frozen)
+    return _class_case(cls, parts, frozen=frozen)
+
+
+def _model(rng, depth):
+    parts = {name.strip("_"): part for name, part in _named_parts(rng, depth).items()}
+    frozen = rng.random() < 0.5
+    config = pydantic.ConfigDict(frozen=frozen, arbitrary_types_allowed=True)
+    fields = {name: (part.declared, ...) for name, part in parts.items()}
+    cls = pydantic.create_model(f"Model{next(_NUMBERS)}", __config__=config, **fields)
+    return _class_case(cls, parts, frozen=frozen)
+
+
+def _typed_dict(rng, depth):
+    parts = _named_parts(rng, depth)
+    missing = {name for name in parts if rng.random() < 0.4}
+    fields = {
+        name: NotRequired[part.declared] if name in missing else part.declared
+        for name, part in parts.items()
+    }
+    cls: Any = TypedDict(f"Dict{next(_NUMBERS)}", fields)
+
+    def draw():
+        given = [name for name in parts if name not in missing or rng.random() < 0.5]
+        return {name: parts[name].draw() for name in given}
+
+    return Case(cls, draw, hashable=False)
+
+
+def _alias(rng, depth):
+    part = any_type(rng, depth)
+    named = NewType(f"Name{next(_NUMBERS)}", part.declared)
+    declared = rng.choice([named, Annotated[part.declared, "note"], Annotated[named, 1, 2]])
+    return Case(declared, part.draw, hashable=part.hashable, keyable=part.keyable)
+
+
+def _recursive(rng, depth):
+    kind = rng.choice(RECURSIVE)
+    return Case(kind, lambda: recursive(rng, kind), hashable=False)
+
+
 def _named_tuple(rng, depth):
     parts = {name.strip("_"): part for name, part in _named_parts(rng, depth).items()}
     fields = [(name, part.declared) for name, part in parts.items()]
@@ -417,10 +572,23 @@ def key_type(rng, depth=1):
 
 
 def fields_of(value):
-    """Yield name and value of each field of an attrs class or dataclass."""
+    """Return name and value of each field of an object."""
     kind = type(value)
+    if issubclass(kind, msgspec.Struct):
+        return [(name, getattr(value, name)) for name in kind.__struct_fields__]
+    if issubclass(kind, pydantic.BaseModel):
+        return [(name, getattr(value, name)) for name in kind.model_fields]
     fields = attrs.fields(kind) if attrs.has(kind) else dataclasses.fields(kind)
     return [(field.name, getattr(value, field.name)) for field in fields]
+
+
+def has_fields(kind):
+    """Return whether a class has fields as attributes."""
+    return (
+        attrs.has(kind)
+        or dataclasses.is_dataclass(kind)
+        or issubclass(kind, (msgspec.Struct, pydantic.BaseModel))
+    )
 
 
 def fingerprint(value):  # noqa: PLR0911 - a case a line
@@ -443,6 +611,6 @@ def fingerprint(value):  # noqa: PLR0911 - a case a line
         return kind, sorted(repr(fingerprint(item)) for item in value)
     if isinstance(value, (list, tuple)):
         return kind, [fingerprint(item) for item in value]
-    if attrs.has(kind) or dataclasses.is_dataclass(kind):
+    if has_fields(kind):
         return kind, [(name, fingerprint(item)) for name, item in fields_of(value)]
     return kind, value

@@ -24,7 +24,7 @@ from millpond.functions.functions import (
     RuntimeContext,
     current_key_of,
 )
-from millpond.functions.row_conversion import row_converter, row_fields, selector, with_field
+from millpond.functions.row_conversion import field_reader, row_converter, row_fields, with_field
 from millpond.functions.user_code import call_without_rows, result_error, rows_of
 from millpond.state import ValueStateDescriptor
 from millpond.state.reduce_functions import sum as exact_sum
@@ -189,10 +189,10 @@ def reduce(function: Reducing[IN], row_type: DeclaredType[IN]) -> KeyedProcessFu
 
     Args:
         function: ``f(a, b)`` combines ``a``, the result so far, with ``b``, the next row.
-        row_type: the type of the rows: DDL, a StructType, or any type that state can have. For an
-            attrs class, a dataclass or a NamedTuple, rows are converted to instances by the names
-            of the fields; fields that the constructor does not take may be missing. ``X | None``
-            means ``X``.
+        row_type: the type of the rows: DDL, a StructType, or any type that state can have. For a
+            class with fields, a NamedTuple or a TypedDict, rows are converted to instances by the
+            names of the fields; fields that the constructor does not take may be missing. ``X |
+            None`` means ``X``.
 
     Raises:
         ConfigError: rows of that type cannot be stored.
@@ -329,7 +329,7 @@ def _reduced_by(
     kept row, ``new`` the value in the next row.
     """
     _field_type(field, row_type)
-    select = selector(field, "field")
+    select = field_reader(row_type, field)
 
     def reduced(held: Any, row: Any) -> Any:
         new = select(row)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import lru_cache, partial
@@ -10,17 +9,21 @@ from operator import attrgetter, itemgetter
 from types import NoneType
 from typing import Any, get_args
 
-import attrs
+import msgspec
+from typing_extensions import is_typeddict
 
 from millpond.arguments import check_type, nearest
 from millpond.errors import ConfigError, StateTypeError, brief
-from millpond.types.classes import (
+from millpond.types.class_fields import (
     arguments_by_field,
+    field_names,
+    is_msgspec_struct,
     is_struct,
-    positional_maker,
+    missing_keys,
     typed_fields,
 )
-from millpond.types.node_compiler import is_union
+from millpond.types.classes import positional_maker
+from millpond.types.declared_types import is_union, plain_type
 from millpond.types.nodes import NodeError
 from millpond.types.rows import Row, as_declared, columns_fault, is_attribute, row_maker, row_type
 
@@ -95,14 +98,8 @@ def row_names(row: Any) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=1024)
 def _names_of_type(kind: Any) -> tuple[str, ...] | None:
-    """Return the field names of an attrs class, dataclass or NamedTuple; None for other types."""
-    if issubclass(kind, tuple):
-        return getattr(kind, "_fields", None)
-    if attrs.has(kind):
-        return tuple(field.name for field in attrs.fields(kind))
-    if dataclasses.is_dataclass(kind):
-        return tuple(field.name for field in dataclasses.fields(kind))
-    return None
+    """Return the field names of a NamedTuple or a class with fields; None for other types."""
+    return field_names(kind) if issubclass(kind, tuple) or is_struct(kind) else None
 
 
 def row_reader(kind: Any, columns: tuple[str, ...]) -> Reader:
@@ -179,7 +176,7 @@ _Making = tuple[tuple[str, ...], Callable[..., Any]]
 def row_fields(declared_type: Any) -> dict[str, Any] | None:
     """Return the name and type of each field of a row type; None if the type defines no fields.
 
-    Row types are DDL, StructTypes, attrs classes, dataclasses and NamedTuples.
+    Row types are DDL, StructTypes, NamedTuples, TypedDicts and classes with fields.
 
     Raises:
         ConfigError: the type is invalid DDL, or a field has a type that cannot be stored.
@@ -187,11 +184,10 @@ def row_fields(declared_type: Any) -> dict[str, Any] | None:
     declared = _python_type(declared_type)
     if hasattr(declared, "_row_type"):
         return dict(declared.__annotations__)
-    is_class = isinstance(declared, type)
-    if not is_class or not (is_struct(declared) or hasattr(declared, "_fields")):
+    if field_names(declared) is None:
         return None
     try:
-        return typed_fields(declared)
+        return {name: plain_type(kind) for name, kind in typed_fields(declared).items()}
     except NodeError:  # the check of the state's type raises the error
         return None
 
@@ -201,7 +197,7 @@ def _python_type(declared_type: Any) -> Any:
 
     For ``X | None``, return ``X``, because no row is None.
     """
-    declared = as_declared(declared_type)
+    declared = plain_type(as_declared(declared_type))
     kinds = set(get_args(declared)) - {NoneType} if is_union(declared) else ()
     return next(iter(kinds)) if len(kinds) == 1 else declared
 
@@ -243,23 +239,40 @@ def _makers(declared: Any, names: tuple[str, ...]) -> Callable[[Any], _Making]:
     A conversion is a pair: the names of the values to take from the row, and a function that makes
     the new row of these values.
     """
-    if not is_struct(declared):
+    if not is_struct(declared) and not is_typeddict(declared):
         make = row_type(names) if hasattr(declared, "_row_type") else declared
         return lambda _: (names, make)
-    taken = arguments_by_field(declared)
+    is_dict = is_typeddict(declared)
+    taken = set(names) - missing_keys(declared) if is_dict else arguments_by_field(declared)
 
     @lru_cache(maxsize=64)
     def of_row(found: tuple[str, ...]) -> _Making:
         given = tuple(name for name in names if name in taken or name in found)
+        if is_dict:
+            return given, lambda *values: dict(zip(given, values, strict=True))
         return given, positional_maker(declared, given)
 
     return of_row
+
+
+def field_reader(declared_type: Any, field: str) -> Callable[[Any], Any]:
+    """Return a function that reads a field of rows of a declared type.
+
+    It returns None if the row is a dict that lacks the key.
+    """
+    if is_typeddict(_python_type(declared_type)):
+        return lambda row: row.get(field)
+    return selector(field, "field")
 
 
 def with_field(row: Any, field: str, value: Any) -> Any:
     """Return a copy of ``row`` with ``value`` in the field ``field``."""
     if isinstance(row, tuple):
         return row._replace(**{field: value})  # type: ignore[attr-defined]
+    if isinstance(row, dict):
+        return {**row, field: value}
+    if is_msgspec_struct(type(row)):
+        return msgspec.structs.replace(row, **{field: value})
     made = copy(row)
     object.__setattr__(made, field, value)  # works for frozen classes, too
     return made

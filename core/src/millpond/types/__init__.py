@@ -9,7 +9,7 @@ from millpond.types.base import (
     TypeSerializer,
     no_serializer,
 )
-from millpond.types.classes import renamed_from
+from millpond.types.class_fields import renamed_from
 from millpond.types.key_codecs import (
     VOID_NAMESPACE,
     DeclaredKeyType,

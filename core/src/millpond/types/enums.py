@@ -1,4 +1,4 @@
-"""The nodes of enums and flags, and the key codec of enums.
+"""The nodes and key codecs of enums, flags and literals.
 
 A ``Node`` converts the values of a type to plain MessagePack values and back.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Container, Sequence
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from millpond.safe_decoding import is_unicode
 from millpond.types.key_codecs import HASH_SEED, KeyCodec
 from millpond.types.nodes import Node, NodeError
 from millpond.types.number_types import fits_int64, pack_int, unpack_int
+from millpond.types.scalar_base import ScalarKeyCodec
 from millpond.types.text_types import STR_KEYS
 
 
@@ -81,6 +83,61 @@ def flag_node(declared: type[enum.Flag]) -> Node:
     )
 
 
+def literal_node(values: Sequence[Any], base: Node) -> Node:
+    """Return the ``Node`` of a ``Literal``.
+
+    Args:
+        values: the values of the literal, which all have the same type.
+        base: the node of this type.
+
+    Raises:
+        NodeError: JSON cannot store a value.
+    """
+    stored = [base.pack(value) for value in values]
+    if any(type(plain) is not bytes and not _is_exact_in_json(plain) for plain in stored):
+        raise NodeError("one of its values is no Unicode text or has more than 64 bits")
+    expected = f"one of {', '.join(map(repr, values))}"
+    members = frozenset(stored)
+
+    def pack(value: Any) -> Any:
+        plain = base.pack(value)
+        if plain not in members:
+            raise StateTypeError(expected, brief(value))
+        return plain
+
+    def unpack(plain: Any) -> Any:
+        value = base.unpack(plain)
+        if plain not in members:
+            raise StateTypeError(expected, brief(value))
+        return value
+
+    described = [literal_text(plain) for plain in stored]
+    return attrs.evolve(
+        base, description={"literal": [base.description, described]}, pack=pack, unpack=unpack
+    )
+
+
+def literal_text(plain: Any) -> Any:
+    """Return the packed value of a literal as a value for JSON, in which bytes are text."""
+    return plain.decode("latin-1") if type(plain) is bytes else plain
+
+
+def literal_codec(values: Sequence[Any], base: ScalarKeyCodec) -> KeyCodec:
+    """Return the codec of keys that are values of a ``Literal``, given the codec of their type."""
+
+    def check(key: Any) -> Any:
+        checked = base.check(key)
+        if checked not in values:
+            raise StateTypeError(f"one of {', '.join(map(repr, values))}", brief(key))
+        return checked
+
+    def decode(data: bytes, start: int) -> tuple[Any, int]:
+        key, end = base.decode(data, start)
+        return check(key), end
+
+    return attrs.evolve(base, check=check, decode=decode, canonical=None, exact=False)
+
+
 ENUM_NAMES = attrs.evolve(STR_KEYS, id="enum")
 """The codec of an enum key's stored name, for tools that do not have the enum class."""
 
@@ -95,12 +152,15 @@ class EnumKeyCodec(KeyCodec):
     exact = False
     ordered = False
 
-    def __init__(self, declared: type[enum.Enum]) -> None:
+    def __init__(self, declared: type[enum.Enum], members: Sequence[enum.Enum] = ()) -> None:
+        """Create the codec of an enum, or of a ``Literal`` if `members` has its values."""
         self._declared = declared
+        self._members = frozenset(members)
+        self._names: Container[str] = {member.name for member in members} or declared.__members__
 
     @override
     def check(self, key: Any) -> Any:
-        if not isinstance(key, self._declared):
+        if not isinstance(key, self._declared) or (self._members and key not in self._members):
             raise StateTypeError(self._declared.__name__, brief(key))
         return key
 
@@ -111,7 +171,7 @@ class EnumKeyCodec(KeyCodec):
     @override
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         name, end = ENUM_NAMES.decode(data, start)
-        if name not in self._declared.__members__:
+        if name not in self._names:
             raise StateTypeError(self._declared.__name__, brief(name), reason="it has no such name")
         return self._declared[name], end
 

@@ -15,8 +15,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
-from millpond.types.classes import optional_fields, renames_of, typed_fields
-from millpond.types.enums import stored_members
+from millpond.types.class_fields import (
+    may_be_missing,
+    missing_keys,
+    optional_fields,
+    renames_of,
+    typed_fields,
+)
+from millpond.types.declared_types import is_union, plain_type
+from millpond.types.enums import literal_text, stored_members
 from millpond.types.key_codecs import (
     KeyCodec,
     NullableKeyCodec,
@@ -24,9 +31,10 @@ from millpond.types.key_codecs import (
     TupleKeyCodec,
 )
 from millpond.types.key_columns import codec_from_snapshot, snapshot_from_nested
-from millpond.types.node_compiler import is_union, node_of
-from millpond.types.nodes import custom_bytes, custom_plain, plain_entries, plain_mapping
+from millpond.types.node_compiler import node_of
+from millpond.types.nodes import Node, custom_bytes, custom_plain, plain_entries, plain_mapping
 from millpond.types.number_types import unpack_int
+from millpond.types.recursion import class_of, recursive_parts
 from millpond.types.scalar_base import ScalarKeyCodec
 from millpond.types.scalar_tables import SCALARS_BY_NAME
 
@@ -61,28 +69,82 @@ def plain_migration(
     Raises:
         NotCompatibleError: the stored values cannot be converted safely.
     """
-    return _Evolution(find).migration(old, declared, "")
+    stored, classes = recursive_parts(old)
+    try:
+        return _Evolution(find, classes).migration(stored, declared, "")
+    except ValueError as error:  # the description is damaged
+        raise NotCompatibleError("", str(error)) from None
+
+
+class _Migration:
+    """The migration of a class, which values of the class need for the instances within them.
+
+    Attributes:
+        made: the migration; None if nothing changes, or if the comparison is not complete yet.
+    """
+
+    def __init__(self) -> None:
+        self.made: Transform | None = None
+
+    def apply(self, plain: Any) -> Any:
+        """Return a migrated plain value."""
+        return plain if self.made is None else self.made(plain)
 
 
 class _Evolution:
-    """The comparison of a stored type with a declared type, including all nested types."""
+    """The comparison of a stored type with a declared type, including all nested types.
 
-    def __init__(self, find: FindSerializer) -> None:
+    Args:
+        find: a function that returns a plugin's serializer for a type.
+        classes: the stored recursive classes.
+    """
+
+    def __init__(self, find: FindSerializer, classes: list[Any]) -> None:
         self._find = find
+        self._classes = classes
+        self._migrations: dict[tuple[int, type], _Migration] = {}
 
-    def _describe(self, declared: Any) -> Any:
-        return node_of(declared, self._find).description
+    def _node(self, declared: Any) -> Node:
+        return node_of(declared, self._find)
+
+    def _is_unchanged(self, old: Any, declared: Any) -> bool:
+        new, classes = recursive_parts(self._node(declared).description)
+        return _is_same(old, self._classes, new, classes, set())
 
     def migration(self, old: Any, declared: Any, path: str) -> Transform | None:
         """Return the function that converts plain values of type `old`, or None if nothing changes.
 
         `path` is the path of this nested type in the whole type, for errors.
         """
-        new = self._describe(declared)
-        if is_same_description(old, new):
+        declared = plain_type(declared)
+        if self._is_unchanged(old, declared):
             return None
+        old = class_of(old, self._classes)
+        new = class_of(*recursive_parts(self._node(declared).description))
+        is_class = isinstance(old, dict) and not {"struct", "namedtuple"}.isdisjoint(old)
+        if not isinstance(declared, type) or not is_class:
+            return self._changed(old, new, declared, path)
+        known = self._migrations.get((id(old), declared))
+        if known is not None:
+            return known.apply
+        known = self._migrations[id(old), declared] = _Migration()
+        known.made = self._changed(old, new, declared, path)
+        return known.made
+
+    def _changed(self, old: Any, new: Any, declared: Any, path: str) -> Transform | None:
+        """Return the migration of a changed type.
+
+        Args:
+            old: the description of the stored type.
+            new: the description of the declared type.
+            declared: the declared type.
+            path: the path of this nested type in the whole type, for errors.
+        """
         if is_union(declared):
             return self._union(old, declared, path)
+        if isinstance(old, dict) and "literal" in old:
+            base, values = old["literal"]
+            return self._from_literal(base, values, new, declared, path)
         if old == "int" and isinstance(new, str):
             scalar = SCALARS_BY_NAME.get(new)
             if scalar is not None and (widen := scalar.from_int) is not None:
@@ -93,12 +155,32 @@ class _Evolution:
                 return self._composite(kind, parts, declared, path)
         raise NotCompatibleError(path, f"{_word(old)} cannot become {_word(new)}")
 
+    def _from_literal(
+        self, base: Any, values: list[Any], new: Any, declared: Any, path: str
+    ) -> Transform | None:
+        """Return the migration of a literal to its type or to a literal with more values.
+
+        Args:
+            base: the description of the type of the stored literal's values.
+            values: the stored literal's values.
+            new: the description of the declared type.
+            declared: the declared type.
+            path: the path of this nested type in the whole type, for errors.
+        """
+        if "literal" not in new:
+            return self.migration(base, declared, path)
+        change = self.migration(base, type(get_args(declared)[0]), path)
+        kept = [value if change is None else literal_text(change(value)) for value in values]
+        lost = [value for value in kept if value not in new["literal"][1]]
+        if lost:
+            raise NotCompatibleError(path, f"the literal has lost {', '.join(map(repr, lost))}")
+        return change
+
     def _union(self, old: Any, declared: Any, path: str) -> Transform | None:
         """Return the migration to a union, which may get new members or change a member."""
         members = list(get_args(declared))
         olds = old["union"] if isinstance(old, dict) and "union" in old else [old]
-        news = [self._describe(member) for member in members]
-        changed = [part for part in olds if not any(is_same_description(part, new) for new in news)]
+        changed = [part for part in olds if not any(self._reads(part, kind) for kind in members)]
         if not changed:
             return None
         given = [member for member in members if member is not type(None)]
@@ -107,6 +189,17 @@ class _Evolution:
             return None if inner is None else lambda value: None if value is None else inner(value)
         reason = f"{_word(changed[0])} is not part of {declared}: only X in X | None can change"
         raise NotCompatibleError(path, reason)
+
+    def _reads(self, old: Any, member: Any) -> bool:
+        """Return whether a member of a union reads the plain values of type `old` unchanged."""
+        if self._is_unchanged(old, member):
+            return True
+        if not isinstance(old, dict) or "literal" not in old:
+            return False
+        try:
+            return self.migration(old, member, "") is None
+        except NotCompatibleError:
+            return False
 
     def _composite(self, kind: str, parts: Any, declared: Any, path: str) -> Transform | None:
         """Return the migration if the stored and the declared type are of the same kind.
@@ -163,7 +256,7 @@ class _Evolution:
             return None
         # Elements that differ only in a removed field become equal.
         if kind in ("set", "frozenset"):
-            unpack = node_of(arguments[0], self._find).unpack
+            unpack = self._node(arguments[0]).unpack
             return lambda value: list({unpack(p): p for p in map(element, value)}.values())
         return lambda value: [element(entry) for entry in value]
 
@@ -188,19 +281,25 @@ class _Evolution:
         sources: dict[str, str] = {}
         changes: dict[str, Transform | None] = {}
         kinds, optional = typed_fields(declared), optional_fields(declared)
+        missing = {name for name, old in olds.items() if may_be_missing(old)}
         for name, kind in kinds.items():
             place = f"{path}.{name}" if path else name
             source = _source(name, place, olds, declared, sources)
-            if source is not None:
-                sources[name] = source
-                changes[name] = self.migration(olds[source], kind, place)
-            elif name not in optional:
-                reason = "the field is new and has no default; give it one, or declare its old name"
+            if name not in optional and (source is None or source in missing):
+                new = "new" if source is None else "missing in some values"
+                reason = (
+                    f"the field is {new} and has no default; give it one, or declare its old name"
+                )
                 raise NotCompatibleError(place, reason)
+            if source is not None:
+                old = olds[source]["not_required"] if source in missing else olds[source]
+                sources[name] = source
+                changes[name] = self.migration(old, kind, place)
         order = list(olds)
         same_fields = list(sources) == list(sources.values()) and sources.keys() == kinds.keys()
         same_order = set(order) == set(sources) if named else order == list(sources)
-        if same_fields and same_order and not any(changes.values()):
+        complete = missing <= missing_keys(declared)
+        if same_fields and same_order and complete and not any(changes.values()):
             return None
 
         def transform(value: Any) -> Any:
@@ -208,12 +307,13 @@ class _Evolution:
             made = {
                 name: entries[source] if changes[name] is None else changes[name](entries[source])  # type: ignore[misc]
                 for name, source in sources.items()
+                if source in entries or source not in missing
             }
             if named:
                 return made
             defaults = declared._field_defaults
             return [
-                made[name] if name in made else node_of(kind, self._find).pack(defaults[name])
+                made[name] if name in made else self._node(kind).pack(defaults[name])
                 for name, kind in kinds.items()
             ]
 
@@ -226,6 +326,40 @@ def is_same_description(old: Any, new: Any) -> bool:
     The order matters because a named tuple's values are stored in the order of the fields.
     """
     return json.dumps(old) == json.dumps(new)
+
+
+def _is_same(
+    old: Any, olds: list[Any], new: Any, news: list[Any], assumed: set[tuple[int, int]]
+) -> bool:
+    """Return whether two descriptions are equal, including the recursive classes in them.
+
+    Args:
+        old: a description.
+        olds: the recursive classes that `old` refers to.
+        new: another description.
+        news: the recursive classes that `new` refers to.
+        assumed: the pairs of classes that are being compared, and thus count as equal.
+    """
+    old, new = class_of(old, olds), class_of(new, news)
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return type(old) is type(new) and bool(old == new)
+    ((kind, parts),), ((other, others),) = old.items(), new.items()
+    if kind != other or kind in ("enum", "flag", "literal", "custom"):
+        return is_same_description(old, new)
+    pair = id(old), id(new)
+    if pair in assumed:
+        return True
+    assumed.add(pair)
+    if isinstance(parts, dict) and kind != "not_required":
+        if list(parts) != list(others):
+            return False
+        parts, others = list(parts.values()), list(others.values())
+    elif kind == "not_required":
+        parts, others = [parts], [others]
+    return len(parts) == len(others) and all(
+        _is_same(one, olds, another, news, assumed)
+        for one, another in zip(parts, others, strict=True)
+    )
 
 
 def _word(description: Any) -> str:

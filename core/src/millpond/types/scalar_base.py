@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+import msgspec
 import pyarrow as pa
 import xxhash
 from typing_extensions import override
@@ -101,9 +102,17 @@ class ScalarSerializer(TypeSerializer[Any]):
     def compatibility(self, old: SerializerSnapshot) -> Compatibility:
         """Return whether values that were stored with the snapshot `old` can be read.
 
-        Stored ints can become floats or Decimals.
+        Stored ints can become floats or Decimals. A stored literal can become its type.
         """
         widen = self.from_int
+        literal = old.payload.get("literal") if isinstance(old.payload, dict) else None
+        if literal and old == SerializerSnapshot("structured", payload=old.payload):
+            convert = {self.type_name: self.unpack, "int": widen}.get(literal[0])
+            if convert is not None:
+                decode = msgspec.msgpack.decode
+                return Compatibility(
+                    Outcome.AFTER_MIGRATION, lambda data: self.serialize(convert(decode(data)))
+                )
         if widen is None or old != SerializerSnapshot("int"):
             return Compatibility.from_snapshots(old, self.snapshot())
         return Compatibility(

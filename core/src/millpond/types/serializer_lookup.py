@@ -9,13 +9,10 @@ from typing import Any, get_args, get_origin
 
 from millpond.errors import ConfigError, NullValueError, StateTypeError, brief, shown
 from millpond.types.base import FindSerializer, TypeSerializer, no_serializer
-from millpond.types.classes import (
-    is_frozen,
-    is_struct,
-    positional_maker,
-    typed_fields,
-)
-from millpond.types.enums import EnumKeyCodec
+from millpond.types.class_fields import is_frozen, is_struct, typed_fields
+from millpond.types.classes import positional_maker
+from millpond.types.declared_types import is_literal, is_union, plain_type
+from millpond.types.enums import EnumKeyCodec, literal_codec
 from millpond.types.foreign_scalars import python_scalar
 from millpond.types.key_codecs import (
     VOID_NAMESPACE,
@@ -27,7 +24,7 @@ from millpond.types.key_codecs import (
     VoidKeyCodec,
     VoidNamespace,
 )
-from millpond.types.node_compiler import MAX_NESTING, TOO_DEEP, is_union
+from millpond.types.node_compiler import MAX_NESTING, TOO_DEEP
 from millpond.types.nodes import NodeError
 from millpond.types.rows import Row, as_declared, row_fault, row_names, row_type
 from millpond.types.scalar_tables import SCALAR_KEYS, SCALARS
@@ -50,7 +47,7 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
     """
     if isinstance(declared, TypeSerializer):
         return declared
-    declared = as_declared(declared)
+    declared = plain_type(as_declared(declared))
     if isinstance(declared, type) and declared in SCALARS:
         return SCALARS[declared]
     custom = find(declared) if isinstance(declared, type) else None
@@ -141,7 +138,8 @@ def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCo
 
 
 def _without_none(declared: Any) -> Any:
-    """Return X for ``X | None``, and any other type unchanged."""
+    """Return X for ``X | None``, and any other type without aliases."""
+    declared = plain_type(declared)
     if not is_union(declared):
         return declared
     kinds = [part for part in get_args(declared) if part is not type(None)]
@@ -150,6 +148,7 @@ def _without_none(declared: Any) -> Any:
 
 def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     """Return the codec of a type, which is nested `depth` levels deep in a key type."""
+    declared = plain_type(declared)
     if isinstance(declared, KeyCodec):
         return declared
     if isinstance(declared, TypeSerializer):
@@ -164,15 +163,28 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
     custom = find(declared) if isinstance(declared, type) else None
     if custom is not None:
         return SerializedKeyCodec(custom)
-    is_enum = isinstance(declared, type) and issubclass(declared, enum.Enum)
-    if is_enum and not issubclass(declared, enum.Flag):  # a combination of flags has no name
-        return EnumKeyCodec(declared)
+    named = _named_codec(declared)
+    if named is not None:
+        return named
     raise ConfigError(
         shown(declared),
         "this type cannot be a key or namespace; use a scalar, an enum, tuple[...], a frozen attrs "
         "class or dataclass, or give a TypeSerializer",
         place="key type",
     )
+
+
+def _named_codec(declared: Any) -> KeyCodec | None:
+    """Return the codec of an enum or of a ``Literal``; None for any other type."""
+    if is_literal(declared):
+        values = get_args(declared)
+        kind = type(values[0])
+        if kind in SCALAR_KEYS:
+            return literal_codec(values, SCALAR_KEYS[kind])
+        return EnumKeyCodec(kind, values)
+    is_enum = isinstance(declared, type) and issubclass(declared, enum.Enum)
+    # A combination of flags has no name.
+    return EnumKeyCodec(declared) if is_enum and not issubclass(declared, enum.Flag) else None
 
 
 def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKeyCodec | None:
@@ -210,9 +222,10 @@ def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKe
 
 
 def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
-    kind = _without_none(declared)
+    plain = plain_type(declared)
+    kind = _without_none(plain)
     codec = _codec(kind, find, depth)
-    return codec if kind is declared else NullableKeyCodec(codec)
+    return codec if kind is plain else NullableKeyCodec(codec)
 
 
 def infer_key_type(key: object) -> DeclaredKeyType[Any]:

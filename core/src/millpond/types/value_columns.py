@@ -11,13 +11,18 @@ table again in the exact form, which has ints as decimal digits and datetimes as
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from millpond.types.base import SerializerSnapshot
+from millpond.types.class_fields import may_be_missing
+from millpond.types.enums import literal_text
 from millpond.types.nodes import custom_bytes, custom_plain, plain_entries, plain_mapping
+from millpond.types.recursion import class_of, recursive_parts
 from millpond.types.scalar_base import ColumnForm
 from millpond.types.scalar_tables import SCALARS_BY_NAME
 
@@ -39,7 +44,8 @@ def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
             lambda value: scalar.serialize(scalar.check(column.from_column(value))),
         )
     if snapshot.version == 1 and snapshot.id == "structured":
-        form = _plain_form(snapshot.payload, exact=exact)
+        described, classes = recursive_parts(snapshot.payload)
+        form = _plain_form(described, classes, exact=exact)
         if form is not None:
             return ColumnForm(
                 form.arrow_type,
@@ -49,32 +55,94 @@ def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
     return ColumnForm(pa.binary(), bytes, bytes)
 
 
-def _plain_form(description: Any, *, exact: bool) -> ColumnForm | None:  # noqa: PLR0911 - by type
+def _plain_form(  # noqa: PLR0911 - by type
+    description: Any, classes: list[Any], *, exact: bool
+) -> ColumnForm | None:
     """Return the column for plain MessagePack values, or None if the type has no Arrow type.
 
-    `description` is the ``Node.description`` of the type.
+    Arrow's types cannot contain themselves. So a recursive class has a typed column, in which the
+    instances of recursive classes are MessagePack.
+
+    Args:
+        description: the ``Node.description`` of the type.
+        classes: the recursive classes in it; empty within a recursive class.
+        exact: whether to return the exact form (see the module).
     """
     if isinstance(description, str):
         return _scalar_form(description, exact=exact) if description in SCALARS_BY_NAME else None
     ((kind, parts),) = description.items()
+    if kind == "self":
+        outermost = bool(classes)
+        inner = _plain_form(class_of(description, classes), [], exact=exact) if outermost else None
+        return inner if outermost else ColumnForm(pa.binary(), _PACK, _unpacked)
+    forms = partial(_plain_form, classes=classes, exact=exact)
     if kind in ("list", "set", "frozenset") or (kind == "tuple" and "..." in parts):
-        return _list_form(_plain_form(parts[0], exact=exact), distinct=kind.endswith("set"))
+        return _list_form(forms(parts[0]), distinct=kind.endswith("set"))
     if kind == "dict":
-        return _map_form(_plain_form(parts[0], exact=exact), _plain_form(parts[1], exact=exact))
+        return _map_form(forms(parts[0]), forms(parts[1]))
     if kind == "tuple":
-        named = {f"_{at + 1}": part for at, part in enumerate(parts)}
-        return _struct_form(named, as_list=True, exact=exact)
+        named = {f"_{at + 1}": forms(part) for at, part in enumerate(parts)}
+        return _struct_form(named, as_list=True)
     if kind in ("struct", "namedtuple"):
-        return _struct_form(parts, as_list=kind == "namedtuple", exact=exact)
+        return _class_form(parts, forms, as_list=kind == "namedtuple")
     if kind == "union":  # only X | None has an Arrow type
         given = [part for part in parts if part != "None"]
-        inner = _plain_form(given[0], exact=exact) if len(given) == 1 else None
+        inner = forms(given[0]) if len(given) == 1 else None
         return inner and nullable_form(inner)
-    if kind == "enum":
-        return _enum_form(parts)
+    if kind == "literal":
+        return _literal_form(forms(parts[0]), parts[1])
     if kind == "flag":
         return _scalar_form("int", exact=exact)
-    return ColumnForm(pa.binary(), custom_bytes, custom_plain) if kind == "custom" else None
+    custom = ColumnForm(pa.binary(), custom_bytes, custom_plain)
+    return _enum_form(parts) if kind == "enum" else custom if kind == "custom" else None
+
+
+def _unpacked(data: Any) -> Any:
+    """Return the plain value of MessagePack; raise ValueError if `data` is none."""
+    try:
+        return _UNPACK(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"it is no MessagePack: {error}") from None
+
+
+def _class_form(
+    parts: dict[str, Any], forms: Callable[[Any], ColumnForm | None], *, as_list: bool
+) -> ColumnForm | None:
+    """Return the column of a class, given the descriptions of its fields."""
+    missing = {name for name, part in parts.items() if may_be_missing(part)}
+    found = {
+        name: _held_form(forms(part["not_required"])) if name in missing else forms(part)
+        for name, part in parts.items()
+    }
+    return _struct_form(found, as_list=as_list, missing=missing)
+
+
+def _held_form(inner: ColumnForm | None) -> ColumnForm | None:
+    """Return the column of a key that may be missing in a TypedDict; null is a missing key.
+
+    If None is a value of the key, the column contains structs with the field ``value``.
+    """
+    if inner is None or not inner.nullable:
+        return inner
+    return ColumnForm(
+        pa.struct([("value", inner.arrow_type)]),
+        lambda value: {"value": inner.to_column(value)},
+        lambda row: inner.from_column(row["value"]),
+    )
+
+
+def _literal_form(base: ColumnForm | None, values: list[Any]) -> ColumnForm | None:
+    """Return the column of a literal, given the column of the type of its values."""
+    if base is None:
+        return None
+
+    def from_column(value: Any) -> Any:
+        plain = base.from_column(value)
+        if literal_text(plain) not in values:
+            raise ValueError(f"expected one of {', '.join(map(repr, values))}")
+        return plain
+
+    return ColumnForm(base.arrow_type, base.to_column, from_column)
 
 
 def _scalar_form(name: str, *, exact: bool) -> ColumnForm:
@@ -132,18 +200,33 @@ def _map_form(key: ColumnForm | None, item: ColumnForm | None) -> ColumnForm | N
     )
 
 
-def _struct_form(parts: dict[str, Any], *, as_list: bool, exact: bool) -> ColumnForm | None:
-    found = {name: _plain_form(part, exact=exact) for name, part in parts.items()}
+def _struct_form(
+    found: dict[str, ColumnForm | None], *, as_list: bool, missing: Collection[str] = ()
+) -> ColumnForm | None:
+    """Return the column of structs, or None if a field has no Arrow type.
+
+    Args:
+        found: the column of each field, by name.
+        as_list: whether plain values are lists instead of dictionaries.
+        missing: the names of the fields that may be missing in a plain value.
+    """
     forms = {name: form for name, form in found.items() if form is not None}
-    if len(forms) < len(parts) or not parts:
+    if len(forms) < len(found) or not found:
         return None
 
     def to_column(value: Any) -> dict[str, Any]:
         values = dict(zip(forms, value, strict=True)) if as_list else value
-        return {name: form.to_column(values[name]) for name, form in forms.items()}
+        return {
+            name: None if name in missing and name not in values else form.to_column(values[name])
+            for name, form in forms.items()
+        }
 
     def from_column(value: Any) -> Any:
-        values = {name: form.from_column(value[name]) for name, form in forms.items()}
+        values = {
+            name: form.from_column(value[name])
+            for name, form in forms.items()
+            if name not in missing or value[name] is not None
+        }
         return list(values.values()) if as_list else values
 
     arrow_type = pa.struct([(name, form.arrow_type) for name, form in forms.items()])
