@@ -249,11 +249,15 @@ class TupleKeyCodec(KeyCodec):
         values = self.split(key)
         if len(values) != len(self.parts):
             raise StateTypeError(f"{len(self.parts)} parts", brief(key))
+        return self.make(*self._checked(values))
+
+    def _checked(self, values: Sequence[Any]) -> list[Any]:
+        """Check the first parts of a key, and return them in the form in which they are stored."""
         if type(None) in map(type, values):  # this test takes half the time of the loop
-            for value, required in zip(values, self._required, strict=True):
+            for value, required in zip(values, self._required, strict=False):
                 if value is None and required:
                     raise NullValueError("a part of a composite key")
-        return self.make(*[check(v) for check, v in zip(self._checks, values, strict=True)])
+        return [check(v) for check, v in zip(self._checks, values, strict=False)]
 
     def keys_from_columns(self, columns: Sequence[list[Any]]) -> list[Any]:
         """Return the keys that have the values of the i-th column as their i-th part.
@@ -272,7 +276,7 @@ class TupleKeyCodec(KeyCodec):
         if type(bound) is not tuple or len(bound) >= len(self.parts):
             values = self.split(self.check(bound))
         else:
-            values = TupleKeyCodec(self.parts[: len(bound)]).check(bound)
+            values = self._checked(bound)
         encoded = [
             encode(value) for encode, value in zip(self._encoders, values[:-1], strict=False)
         ]
