@@ -363,6 +363,37 @@ def test_a_second_input_from_an_outer_join(spark, job_conf, tmp_path, rows):
     assert expected
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_windows_behind_an_interval_join(spark, job_conf, tmp_path, rows, how):
+    """Windows behind an interval join get the pairs and the rows without a partner in time."""
+    job_conf(state_backend="heap", parallelism=1)
+
+    def chain(source):
+        left = moments(source).withWatermark("t", "0 seconds")
+        right = moments(source).toDF("k", "at", "m").withWatermark("at", "0 seconds")
+        joined = key_by(left, "k").interval_join(
+            key_by(right, "k"),
+            lower=-90_000,
+            upper=-1,
+            how=how,
+            uid="join",
+            event_time="t",
+            right_event_time="at",
+        )
+        df = joined.selectExpr("k", "coalesce(at, t) t", "coalesce(n, 0) + coalesce(m, 0) n")
+        between = OPERATORS["map"](df, "between")
+        return OPERATORS["minutes"](between, "behind").selectExpr("k", "unix_seconds(t) t", "n")
+
+    with several_operators():
+        run(chain(rows.stream()), tmp_path)
+    expected = closed(
+        map(tuple, chain(spark.read.schema(rows.schema).json(str(rows.folder))).collect())
+    )
+    assert closed(output(spark, tmp_path)) == expected
+    assert expected
+
+
 class Both(mp.KeyedCoProcessFunction):
     """Function that counts the rows of both inputs in windows of a minute, by event-time timers."""
 

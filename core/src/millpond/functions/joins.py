@@ -237,6 +237,11 @@ class IntervalJoin(_Join[K, LEFT, RIGHT]):
         self._right = _timed_rows("right", right_type, flagged=self._keeps_right)
         self._converters = row_converter(left_type), row_converter(right_type)
 
+    @property
+    def output_delay(self) -> int:
+        """The time in ms by which rows of the output may be older than the watermark."""
+        return max(0, self._upper, -self._lower)
+
     @override
     def open(self, context: RuntimeContext) -> None:
         left, right = map(context.get_sorted_map_state, (self._left, self._right))

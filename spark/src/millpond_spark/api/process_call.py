@@ -50,7 +50,12 @@ from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import StructType
 
 from millpond_spark.driver.query_checks import watch_writer
-from millpond_spark.driver.query_start import known_max_parallelism, warn_of_no_end, watch_operator
+from millpond_spark.driver.query_start import (
+    known_max_parallelism,
+    warn_of_no_end,
+    watch_operator,
+    watermark_delay,
+)
 from millpond_spark.plan import timing
 from millpond_spark.plan.batch_identity import batch_column
 from millpond_spark.plan.column_arguments import (
@@ -498,7 +503,9 @@ def output_of_call(
     config = spark_configuration(session)
     with config.locating_errors():
         plan, extension = call.plan(config)
-        plan = attrs.evolve(plan, batch=batch)
+        inputs = (rows,) if other is None else (rows, other)
+        delay = max(map(watermark_delay, inputs)) if plan.chained else 0
+        plan = attrs.evolve(plan, batch=batch, watermark_delay=delay)
         carried = carried_rows(extension.applied(rows), plan, other)
         if rows.isStreaming and config.checkpoint.dir is None:
             reason = "a streaming query needs it: name a directory that all executors reach"
@@ -523,7 +530,6 @@ def output_of_call(
             else:
                 warn_of_no_end(session, made)
                 name = f"millpond[{made.uid}]"
-            inputs = (rows,) if other is None else (rows, other)
             passed = timing.passed_watermark(*inputs)
             return _streaming_output(carried, made, output_mode, name, passed)
 

@@ -33,7 +33,7 @@ from millpond.savepoints.savepoint_file import read_savepoint
 from millpond.snapshots.layouts import note_settings
 from millpond.snapshots.restore import joined_states
 from millpond.storage.checkpoint_storage import CheckpointStorage
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from millpond_spark.driver.query_checks import require_one_watermark, require_supported
 from millpond_spark.driver.savepoints import committed_handles, retained_handles
@@ -57,6 +57,7 @@ from millpond_spark.plan.layout_decision import (
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.plan.pointer import Pointer, RetainedCheckpoint, read_pointers
 from millpond_spark.session import internals
+from millpond_spark.session.session import is_connect
 
 _LOG = logging.getLogger("millpond.spark")
 
@@ -88,6 +89,18 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
             spark.streams.addListener(listener)
             _watched.add(session)
     return name
+
+
+def watermark_delay(df: DataFrame) -> int:
+    """Return the time in ms by which the watermark behind `df` is behind Spark's.
+
+    An interval join yields rows that are older than its watermark. If an operator follows it, these
+    rows would be late by Spark's watermark.
+    """
+    if not df.isStreaming or is_connect(df.sparkSession):
+        return 0
+    before = map(_plans.get, internals.operator_names(internals.analyzed_plan(df)))
+    return max((plan.output_delay for plan in before if plan is not None), default=0)
 
 
 def _prepare_query(spark: SparkSession, stream: Any) -> None:

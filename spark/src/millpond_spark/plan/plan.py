@@ -12,6 +12,7 @@ from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.functions.dead_letters import DEFAULT_FAULTS, RowFaults
 from millpond.functions.functions import OperatorFunction, SubtaskInfo
+from millpond.functions.joins import IntervalJoin
 from millpond.functions.side_outputs import is_side_row
 from millpond.functions.timer_service import RefusedTimers, TimeDomain
 from millpond.functions.user_code import Place
@@ -62,6 +63,8 @@ class OperatorPlan:
         resolution: the backend that the driver has found by its configured name.
         watermarked: whether the input has a watermark.
         chained: whether rows of the input may come only when the watermark has passed them.
+        watermark_delay: the time in ms by which the operator's watermark is behind Spark's: the
+            delay of the rows of an interval join before the operator.
         idle_timeout: the time without rows in ms after which a subtask's watermark follows the
             clock; None if it never does.
         time_mode: the time domain in which Spark calls subtasks for due timers; None without
@@ -93,6 +96,7 @@ class OperatorPlan:
     resolution: Resolution
     watermarked: bool = False
     chained: bool = False
+    watermark_delay: int = 0
     time_mode: TimeMode | None = None
     idle_timeout: int | None = None
     refused_timers: RefusedTimers = attrs.field(factory=dict)
@@ -122,6 +126,12 @@ class OperatorPlan:
     def by_event_time(self) -> bool:
         """Whether the operator may hold rows back until the watermark has passed them."""
         return self.watermarked and self.time_mode is not None
+
+    @property
+    def output_delay(self) -> int:
+        """The time in ms by which rows of the output may be older than Spark's watermark."""
+        own = self.function.output_delay if isinstance(self.function, IntervalJoin) else 0
+        return self.watermark_delay + own
 
     @property
     def restore(self) -> str:

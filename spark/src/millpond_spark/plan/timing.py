@@ -261,27 +261,30 @@ class BatchTime:
         before: the watermark in ms before the batch's rows, by default `watermark`. Behind another
             operator it is the watermark of the batch before, because the other operator yields rows
             that it has held back until `watermark`.
+        delay: the time in ms by which `watermark` is behind Spark's.
     """
 
     watermark: int
     processing_time: int
     before: int = attrs.field()
+    delay: int = 0
 
     @before.default
     def _default_before(self) -> int:
         return self.watermark
 
     @classmethod
-    def from_state(cls, state: GroupState, *, watermarked: bool) -> BatchTime:
+    def from_state(cls, state: GroupState, *, watermarked: bool, delay: int = 0) -> BatchTime:
         """Read the times from `state`, Spark's state of a subtask.
 
         Args:
             state: Spark's state of a subtask.
             watermarked: whether the input has a watermark. Spark's watermark of 0 counts as none.
+            delay: the time in ms by which the operator's watermark is behind Spark's.
         """
         watermark = state.getCurrentWatermarkMs() if watermarked else 0
         now = state.getCurrentProcessingTimeMs()
-        return cls(watermark if watermark > 0 else MIN_TIMESTAMP, now)
+        return cls(watermark - delay if watermark > 0 else MIN_TIMESTAMP, now, delay=delay)
 
 
 NextTimers = tuple[int | None, int | None]
@@ -305,7 +308,7 @@ def set_timeout(
     """
     by_event, by_clock = next_timers
     if mode == "event-time" and by_event is not None:
-        state.setTimeoutTimestamp(max(by_event - 1, time.watermark, 1))
+        state.setTimeoutTimestamp(max(max(by_event - 1, time.watermark) + time.delay, 1))
     elif mode == "processing-time" and by_event is not None:
         state.setTimeoutDuration(1)
     elif mode == "processing-time" and by_clock is not None:

@@ -208,7 +208,7 @@ def _idleness(
         return None
     idleness, now = Idleness(plan.idle_timeout), state.getCurrentProcessingTimeMs()
     if pointer is None:
-        idleness.note(BatchTime.from_state(state, watermarked=plan.watermarked).watermark, now)
+        idleness.note(_sparks_time(plan, state).watermark, now)
     else:
         last_row = pointer.last_row if pointer.run == run else None
         idleness.note(pointer.highest_event_time, now if last_row is None else last_row)
@@ -229,7 +229,7 @@ def _batch_time(
         pointer: the pointer of the last batch; None if the subtask has not run before.
         idleness: the record of the subtask's rows; None if it has rows in this batch.
     """
-    time = BatchTime.from_state(state, watermarked=plan.watermarked)
+    time = _sparks_time(plan, state)
     last = MIN_TIMESTAMP
     if pointer is not None and pointer.watermark is not None:
         last = pointer.watermark
@@ -240,6 +240,12 @@ def _batch_time(
         watermark = max(watermark, idleness.watermark(time.processing_time))
     before = min(last, watermark) if plan.chained else watermark
     return attrs.evolve(time, before=before, watermark=watermark)
+
+
+def _sparks_time(plan: OperatorPlan, state: GroupState) -> BatchTime:
+    """Return the time of a batch by Spark's watermark."""
+    delay = plan.watermark_delay
+    return BatchTime.from_state(state, watermarked=plan.watermarked, delay=delay)
 
 
 def _with_time(pointer: Pointer, time: BatchTime, idleness: Idleness | None, run: str) -> Pointer:
