@@ -23,6 +23,7 @@ EXCEPTIONS = {
     "KeyedCoProcessFunction.*": USERS,
     "*Join.process_element?": ROWS,
     "*Join.on_timer": ROWS,
+    "*Join.pair": ROWS,
     "*Join.open": INSIDE,
     "KeyedStateBootstrapFunction.*": USERS,
     "KeyedRows.*": INSIDE,

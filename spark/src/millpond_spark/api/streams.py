@@ -533,9 +533,7 @@ class KeyedStream(KeyedRows):
         """Run `join` with `right` as its second input; `call` is the user's call, for errors."""
         connected = self.connect(right, event_time=right_event_time)
         keys = list(zip(self._keys, right._keys, strict=True))
-        columns = JoinedColumns.from_inputs(
-            self.row_schema, right.row_schema, keys, f"{call}(uid={uid!r})"
-        )
+        columns = JoinedColumns.from_inputs(self.row_schema, right.row_schema, keys, f"{call}(...)")
         join.pair = columns.pair
         return connected.process(join, output=columns.schema, uid=uid, **options)
 
