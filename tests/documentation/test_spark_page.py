@@ -33,6 +33,8 @@ PAGES = [
     "how-to/joins.md",
     "how-to/patterns.md",
     "how-to/chain-operators.md",
+    "how-to/async-calls.md",
+    "how-to/metrics.md",
 ]
 
 

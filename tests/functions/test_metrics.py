@@ -1,15 +1,19 @@
 """Metrics: samples, counts, reporters, and the driver's sums of a query's batches."""
 
 import logging
+import tempfile
 from datetime import timedelta
 
 import millpond as mp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from millpond import errors
 from millpond.plugins import get_registry
 from millpond.reporters import prometheus_text, write_text_file
 from millpond.spark import MetricsListener, key_by
+from millpond.spi import Amount, ByteStore
 from millpond_conformance.faults import Fault, FaultySerializer
 from millpond_spark.metrics import SubtaskMetrics, sum_metrics
 from millpond_spark.worker.task import BatchMetrics
@@ -413,3 +417,122 @@ def test_a_listener_that_comes_late(spark, job_conf, files, tmp_path):
         query.stop()
         spark.streams.removeListener(listener)
     assert [each.metrics["rows_in"] for each in seen if each.batch_id == 1] == [2]
+
+
+# ---------------------------------------------------------------- sizes of states
+
+
+class Sized(mp.KeyedProcessFunction):
+    """Function with a state of each shape, which its rows fill and empty."""
+
+    def open(self, context):
+        self.value = context.get_state(mp.ValueStateDescriptor("value", int))
+        self.map = context.get_map_state(mp.MapStateDescriptor("map", int, int))
+        self.list = context.get_list_state(mp.ListStateDescriptor("list", int))
+        self.spaced = context.get_namespaced_state(mp.ValueStateDescriptor("spaced", int), 0, int)
+
+    def process_element(self, row, context):
+        if row.clears:
+            self.value.clear()
+            self.map.remove(row.n)
+            self.list.clear()
+            return
+        self.value.update(row.n)
+        self.map.put(row.n, row.n)
+        self.list.add(row.n)
+        self.spaced.set_current_namespace(row.n)
+        self.spaced.update(row.n)
+        context.timer_service().register_event_time_timer(row.n)
+
+
+def expected_sizes(rows):
+    """Return the numbers of keys and entries by state, by a plain count."""
+    value, entries, lists, spaced = set(), set(), set(), set()
+    for row in rows:
+        if row["clears"]:
+            value.discard(row["k"])
+            entries.discard((row["k"], row["n"]))
+            lists.discard(row["k"])
+        else:
+            value.add(row["k"])
+            entries.add((row["k"], row["n"]))
+            lists.add(row["k"])
+            spaced.add((row["k"], row["n"]))
+    maps = {key for key, _ in entries}
+    return {
+        "value": (len(value), len(value)),
+        "map": (len(maps), len(entries)),
+        "list": (len(lists), len(lists)),
+        "spaced": (len(spaced), len(spaced)),
+    }
+
+
+@BACKENDS
+@settings(max_examples=20, deadline=None)
+@given(
+    drawn=st.lists(
+        st.tuples(st.sampled_from("abcd"), st.integers(0, 3), st.booleans()), max_size=30
+    ),
+    restored=st.booleans(),
+)
+def test_sizes_of_states(backend, drawn, restored):
+    """Exact sizes are those of a plain count; estimates exist for the same states."""
+    rows = [{"k": k, "n": n, "clears": clears} for k, n, clears in drawn]
+    with mp.testing.KeyedOperatorHarness(Sized(), key="k", backend=backend) as harness:
+        for row in rows:
+            harness.process(row)
+        handle = harness.snapshot()
+        sizes = harness._backend.state_sizes()
+    if restored and handle is not None:
+        with mp.open_keyed_backend(
+            backend, key_type=str, directory=tempfile.mkdtemp(), restore=[handle]
+        ) as again:
+            sizes = again.state_sizes()
+    for state, (keys, entries) in expected_sizes(rows).items():
+        size = sizes[state]
+        assert size.entries is not None
+        if size.entries.is_exact:
+            assert size.entries.number == entries
+        if size.keys is not None and size.keys.is_exact:
+            assert size.keys.number == keys
+        assert (size.keys is None) == (state == "map" and (backend != "heap" or restored))
+        exact = {"heap": True, "lmdb": state != "list", "rocksdb": False}[backend]
+        assert size.entries.is_exact == exact
+        assert (size.bytes is None) == (backend == "heap")
+    assert set(sizes) == set(expected_sizes(rows))
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "lmdb"])
+def test_estimates_of_many_entries(opened, backend):
+    """After plain writes, RocksDB's estimate is the number of entries; bytes grow with the state."""
+    made = opened(backend, {})
+    state = made.get_partitioned_state(mp.ValueStateDescriptor("v", str))
+    for key in range(5000):
+        made.set_current_key(str(key))
+        state.update("x" * 100)
+    made.flush()
+    size = made.state_sizes()["v"]
+    assert (size.entries.number, size.entries.is_exact) == (5000, backend == "lmdb")
+    assert backend == "rocksdb" or size.bytes.number > 5000 * 100
+
+
+def test_many_entries_on_heap(opened):
+    """With many dictionaries the number is an estimate, which is close if keys are alike."""
+    made = opened("heap", {})
+    state = made.get_partitioned_state(mp.MapStateDescriptor("m", int, int))
+    for key in range(3000):
+        made.set_current_key(str(key))
+        state.put_all({n: n for n in range(1 + key % 3)})
+    size = made.state_sizes()["m"]
+    assert size.keys == Amount(3000)
+    assert not size.entries.is_exact
+    assert abs(size.entries.number - 6000) < 300
+    assert size.figures("m") == {"m.keys": 3000, "m.entries_estimate": size.entries.number}
+
+
+def test_a_backend_without_sizes(opened):
+    """A store that does not tell the size of a family reports none, and the job runs on."""
+    made = opened("lmdb", {})
+    made.get_partitioned_state(mp.ValueStateDescriptor("v", str))
+    made.store.family_size = lambda family: ByteStore.family_size(made.store, family)
+    assert made.state_sizes() == {}

@@ -4,6 +4,7 @@ Each job uses the session of its process: a Connect session in a client, a class
 server's process, which owns the JVM.
 """
 
+import asyncio
 import contextlib
 import importlib
 import io
@@ -252,6 +253,33 @@ def stream(spark, folder, parallelism, uid="running", **settings):
         spark.conf.unset("spark.millpond.checkpoint.restore")
         spark.conf.set("spark.millpond.state.backend", "heap")
     return _rows(spark, folder, name)
+
+
+class Answered(mp.KeyedAsyncFunction):
+    """Function that counts and sums, and asks for each number in a call that the other key awaits."""
+
+    open = Running.open
+
+    async def async_open(self):
+        self.asked = asyncio.Barrier(2)
+
+    def process_element(self, row, context):
+        self.count.update(self.count.value() + 1)
+        n = yield self.ask(row.n)
+        self.sum.update(self.sum.value() + n)
+        yield context.current_key, self.count.value(), self.sum.value()
+
+    async def ask(self, n):
+        await self.asked.wait()
+        return n
+
+
+def async_calls(spark, folder):
+    """Return the output of a query whose calls overlap."""
+    _configure(spark, folder, 1)
+    out = key_by(_source(spark, folder), "k").process(Answered(), output=RUNNING, uid="answered")
+    _write(out, folder)
+    return _rows(spark, folder)
 
 
 class Refusing(Running):

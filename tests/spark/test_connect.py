@@ -131,6 +131,15 @@ def test_dead_letters(client, tmp_path):
     ]
 
 
+@pytest.mark.long
+def test_async_calls(client, tmp_path):
+    """The calls of a function that only the client has overlap, with state before and after them."""
+    jobs.add(tmp_path, {"k": "a", "n": 1}, {"k": "b", "n": 2})
+    jobs.add(tmp_path, {"k": "b", "n": 3}, {"k": "a", "n": 4})
+    expected = [("a", 1, 1), ("a", 2, 5), ("b", 1, 2), ("b", 2, 5)]
+    assert client(jobs.async_calls, tmp_path) == expected
+
+
 def test_restarts_and_rescales(client, server, tmp_path):
     """A restarted query continues; another parallelism needs the command in the error.
 

@@ -8,7 +8,7 @@ the comment is alone.
 import datetime as dt
 import enum
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Generator, Iterable, Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict, assert_type
 from uuid import UUID
@@ -90,6 +90,27 @@ class Mean(mp.AggregateFunction[float, tuple[float, int], Decimal]):
 
     def merge(self, a: tuple[float, int], b: tuple[float, int]) -> tuple[float, int]:
         return a[0] + b[0], a[1] + b[1]
+
+
+class Asked(mp.KeyedAsyncFunction[str, Order, tuple[str, float]]):
+    def process_element(
+        self, row: Order, context: mp.Context[str]
+    ) -> Generator[tuple[str, float] | Awaitable[float], float, None]:
+        price = yield self.ask(row.item)
+        yield row.item, price
+
+    async def ask(self, item: str) -> float:
+        return float(len(item))
+
+
+class Named(mp.AsyncFunction[Order, str]):
+    async def async_invoke(self, row: Order) -> list[str]:
+        return [row.item]
+
+
+def asynchronous_functions(orders: list[Order]) -> None:
+    assert_type(mp.local.run(Named(), orders), Output[str])
+    assert_type(mp.local.run(Asked(), orders, key="item"), Output[tuple[str, float]])
 
 
 class Plain(mp.AggregateFunction):

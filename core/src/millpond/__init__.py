@@ -5,6 +5,7 @@ from importlib.metadata import version as _version
 from millpond import errors, functions, keyed, local, patterns, testing, windows
 from millpond.clock import ManualClock, SystemClock
 from millpond.config import Config
+from millpond.functions.async_functions import AsyncFunction, KeyedAsyncFunction
 from millpond.functions.checkpointed import (
     CheckpointedFunction,
     CheckpointListener,
@@ -92,6 +93,7 @@ __all__ = [
     "AggregateFunction",
     "AggregatingStateDescriptor",
     "AsOfJoin",
+    "AsyncFunction",
     "BroadcastContext",
     "BroadcastProcessFunction",
     "Capability",
@@ -107,6 +109,7 @@ __all__ = [
     "FoldingStateDescriptor",
     "IntervalJoin",
     "KeyGroupRange",
+    "KeyedAsyncFunction",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

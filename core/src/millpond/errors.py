@@ -202,6 +202,23 @@ class UserFunctionError(MillpondError):
         )
 
 
+class CallTimeoutError(MillpondError, TimeoutError):
+    """An asynchronous call took longer than the function's ``timeout``.
+
+    It is a ``TimeoutError``, which a function may catch around the ``yield`` of the call.
+
+    Attributes:
+        seconds: the timeout.
+    """
+
+    message = (
+        "the call took longer than {seconds:g} s, which is the function's timeout: set another "
+        "timeout, or catch TimeoutError around the yield of the call."
+    )
+
+    seconds: float
+
+
 class OperatorNotLoadedError(MillpondError):
     """A worker cannot import the code of an operator.
 
@@ -735,6 +752,27 @@ class BackendClosedError(MillpondError):
     message = "The backend {backend!r} is closed. Open it again to go on."
 
     backend: str
+
+
+class StateInCallError(MillpondError):
+    """The coroutine of an asynchronous function used state or timers.
+
+    Attributes:
+        state: the name of an operator state; empty for keyed state and timers.
+    """
+
+    message = (
+        "A coroutine of an asynchronous function cannot use state and timers{named}, because "
+        "other rows are processed while it waits: use them in process_element, "
+        "before or after the yield of the coroutine."
+    )
+
+    state: str = ""
+
+    @override
+    def sentence(self) -> str:
+        named = f" (operator state {self.state!r})" if self.state else ""
+        return self.message.format(named=named)
 
 
 class LateChangeError(MillpondError):

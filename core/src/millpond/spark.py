@@ -2,6 +2,7 @@
 
 try:
     from millpond_spark import (
+        SUBTASK_METRICS,
         KeyedStream,
         MetricsListener,
         OperatorMetrics,
@@ -23,6 +24,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(message, name="millpond_spark") from None
 
 __all__ = [
+    "SUBTASK_METRICS",
     "KeyedStream",
     "MetricsListener",
     "OperatorMetrics",

@@ -7,8 +7,10 @@ from millpond_spark.driver.query_checks import several_operators
 from millpond_spark.driver.rescaling import rescale
 from millpond_spark.driver.savepoints import create_savepoint
 from millpond_spark.metrics import MetricsListener, OperatorMetrics, SubtaskMetrics, subtask_metrics
+from millpond_spark.values.side_outputs import SUBTASK_METRICS
 
 __all__ = [
+    "SUBTASK_METRICS",
     "KeyedStream",
     "MetricsListener",
     "OperatorMetrics",

@@ -34,6 +34,10 @@ class BulkCallError(MillpondError, ValueError):
     reason: str
     state: str
 
+class CallTimeoutError(MillpondError, TimeoutError):
+    message: object
+    seconds: float
+
 class ConfigError(MillpondError, ValueError):
     key: str
     place: str
@@ -227,6 +231,10 @@ class StateConflictError(MillpondError):
     name: str
     registered: str
     requested: str
+
+class StateInCallError(MillpondError):
+    message: object
+    state: str
 
 class StateMigrationError(MillpondError):
     declared: str

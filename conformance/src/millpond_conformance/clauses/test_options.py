@@ -120,3 +120,37 @@ def test_counters_and_gauges(open_backend):
         assert before.keys() <= counted.keys()
         assert all(math.isfinite(gauge) and gauge >= 0 for gauge in gauges.values())
         before = counted
+
+
+@pytest.mark.clause("W3")
+def test_sizes_of_states(open_backend):
+    """A size of a state that is reported as exact is the number of its keys or entries."""
+    backend = open_backend()
+    total = backend.get_partitioned_state(TOTAL)
+    scores = backend.get_partitioned_state(SCORES)
+    items = backend.get_partitioned_state(ITEMS)
+    by_space = backend.get_partitioned_state(mp.ValueStateDescriptor("by_space", int), 0, int)
+    for number in range(30):
+        backend.set_current_key(f"k{number % 20}")
+        total.update(number)
+        scores.put_all({f"m{n}": n for n in range(1 + number % 3)})
+        items.add_all([number] * 400)
+        by_space.set_current_namespace(number % 2)
+        by_space.update(number)
+    for number in range(5):
+        backend.set_current_key(f"k{number}")
+        total.clear()
+        scores.remove("m0")
+    backend.flush()
+    named = {"total": total, "scores": scores, "items": items, "by_space": by_space}
+    keys = {name: len(list(backend.keys_and_namespaces(name))) for name in named}
+    entries = keys | {"scores": 0}
+    for number in range(20):
+        backend.set_current_key(f"k{number}")
+        entries["scores"] += len(scores)
+    assert backend.num_state_entries() == sum(entries.values())
+    for name, size in backend.state_sizes().items():
+        assert size.keys is None or not size.keys.is_exact or size.keys.number == keys[name], name
+        exact = size.entries is not None and size.entries.is_exact
+        assert not exact or size.entries.number == entries[name], name
+        assert size.bytes is None or size.bytes.number >= 0, name

@@ -8,7 +8,7 @@ backend's tables directly.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
@@ -17,6 +17,19 @@ from millpond.spi.keys import CurrentKey, SubtaskKeys
 from millpond.spi.portable_rows import Expiry
 from millpond.spi.tables import ABSENT, CellTable, KeySpan, MapTable, SortedMapTable, TimerRows
 from millpond.types import KeyCodec
+
+_Undo = tuple[Any, int | None, Callable[..., object], tuple[Any, ...]]
+"""A changed key, its key group, and a function that undoes the change, with its arguments."""
+
+_TimerChange = tuple[Callable[[bytes], None], bytes]
+"""A function that sets or deletes a timer, and the timer's row."""
+
+
+class RowChanges(NamedTuple):
+    """The changes of a row whose processing is suspended."""
+
+    undo: list[_Undo]
+    timers: list[_TimerChange]
 
 
 class Journal:
@@ -36,8 +49,8 @@ class Journal:
         self._current = current
         self.is_open = False
         self.store_failure: BaseException | None = None
-        self._undo: list[tuple[Any, int | None, Callable[..., object], tuple[Any, ...]]] = []
-        self._timers: list[tuple[Callable[[bytes], None], bytes]] = []
+        self._undo: list[_Undo] = []
+        self._timers: list[_TimerChange] = []
 
     def begin(self) -> None:
         """Begin to record the changes of a row."""
@@ -51,6 +64,27 @@ class Journal:
         self.is_open = False
         for change, timer in self._timers:
             change(timer)
+
+    def suspend(self) -> RowChanges:
+        """Stop recording the changes of a row, and return those so far, for ``resume``."""
+        self.is_open = False
+        changes = RowChanges(self._undo, self._timers)
+        self._undo, self._timers = [], []
+        return changes
+
+    def resume(self, changes: RowChanges) -> None:
+        """Continue to record the changes of a row after ``suspend``."""
+        self._undo, self._timers = changes
+        self.store_failure = None
+        self.is_open = True
+
+    def changes_only(self, key: Any) -> bool:
+        """Return whether all changes of the row are changes of the keyed state of `key`."""
+        return all(
+            (changed is key or changed == key)
+            and isinstance(getattr(undo, "__self__", None), _JournaledTable)
+            for changed, _, undo, _ in self._undo
+        )
 
     def roll_back(self) -> None:
         """Undo the changes of the row, the last one first.

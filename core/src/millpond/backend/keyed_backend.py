@@ -14,7 +14,7 @@ from millpond.backend.subtask_states import SubtaskStates
 from millpond.backend.ttl_sweep import SweepMetrics
 from millpond.backend.working_directory import WorkingDirectory
 from millpond.errors import ConfigError
-from millpond.spi.backend import EntryStore, RestoredBytes
+from millpond.spi.backend import EntryStore, RestoredBytes, StateSize
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
 from millpond.spi.portable_rows import Change, ChangeListener, StateShape
@@ -82,6 +82,15 @@ class KeyedStateBackend(SubtaskStates, EntryStore):
 
     def native_metrics(self) -> Mapping[str, float]:
         """Return the metrics of the native library by name. By default there are none."""
+        return {}
+
+    def state_sizes(self) -> dict[str, StateSize]:
+        """Return the size of each state as of the last flush, by the state's name.
+
+        The cost must not depend on the number of entries. Entries that have expired count until
+        they are removed. A backend that cannot tell a size leaves it out; by default there are
+        none.
+        """
         return {}
 
     def counters(self) -> dict[str, int]:

@@ -27,7 +27,7 @@ from millpond.closeable import Closeable
 from millpond.errors import (
     BackendClosedError,
     ConfigError,
-    LateChangeError,
+    MillpondError,
     NullValueError,
     StateConflictError,
     StateTypeError,
@@ -356,7 +356,7 @@ class OperatorStateBackend(Closeable):
         self._write = write
         self._states: dict[StateId, tuple[OperatorStateMeta, Any]] = {}
         self._closed = False
-        self._withheld = False
+        self._refusal: Callable[[str], MillpondError] | None = None
         self.journal: Journal | None = None
 
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
@@ -489,19 +489,23 @@ class OperatorStateBackend(Closeable):
     def _require_changes(self, name: str, undo: Callable[[], Undo]) -> None:
         if self._closed:
             raise BackendClosedError("operator state")
-        if self._withheld:
-            raise LateChangeError(name)
+        if self._refusal is not None:
+            raise self._refusal(name)
         if self.journal is not None and self.journal.is_open:
             self.journal.record(undo())
 
     @contextmanager
-    def refusing_changes(self) -> Iterator[None]:
-        """Let every change in the ``with`` block raise an error. Reads are allowed."""
-        self._withheld = True  # because no snapshot would contain the changes
+    def refusing_changes(self, refusal: Callable[[str], MillpondError]) -> Iterator[None]:
+        """Let every change in the ``with`` block raise an error. Reads are allowed.
+
+        Args:
+            refusal: takes the name of the state, and returns the error.
+        """
+        self._refusal = refusal
         try:
             yield
         finally:
-            self._withheld = False
+            self._refusal = None
 
     @override
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import attrs
 
 from millpond.errors import (
+    CallTimeoutError,
     ConfigError,
     MillpondError,
     NoEventTimeError,
@@ -28,6 +29,7 @@ NullEventTimes = Literal["refuse", "drop", "side_output"]
 """The treatment of a row whose event time is null."""
 
 _LONGEST = 10_000
+_OF_A_VALUE = (TypeError, ValueError, LookupError, NoEventTimeError, CallTimeoutError)
 
 
 class DeadLetter(NamedTuple):
@@ -125,7 +127,7 @@ def is_fault_of_row(error: BaseException) -> bool:
     about a value.
     """
     if isinstance(error, MillpondError):
-        return isinstance(error, (TypeError, ValueError, LookupError, NoEventTimeError))
+        return isinstance(error, _OF_A_VALUE)
     return isinstance(error, Exception) and not isinstance(error, MemoryError)
 
 

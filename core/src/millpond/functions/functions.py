@@ -356,7 +356,11 @@ class BuiltInFunction(KeyedProcessFunction):
         """Forget cached data of the last row, because the row's changes were undone."""
 
 
-class ProcessFunction(OperatorFunction[OUT], Generic[IN, OUT]):
+class KeylessFunction(OperatorFunction[OUT]):
+    """The base class of functions over rows without keys."""
+
+
+class ProcessFunction(KeylessFunction[OUT], Generic[IN, OUT]):
     """A function over rows without keys. The rows are distributed over the subtasks.
 
     It has neither keyed state nor timers. Keep lasting data in operator state, by

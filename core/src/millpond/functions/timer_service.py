@@ -120,6 +120,10 @@ class TimerService:
                 queue = self._growing_queue(domain)
             queue.register(timestamp, namespace)
 
+    def put_back(self, domain: TimeDomain, timer: Timer) -> None:
+        """Set a due timer again, whose key must be the current key, so that it is yielded again."""
+        self._queue(domain).register(timer.timestamp, timer.namespace)
+
     def delete(self, domain: TimeDomain, timestamp: int, namespace: Any = VOID_NAMESPACE) -> None:
         """Remove a timer of the current key in ``namespace``, if the timer is set."""
         self._queue(domain).delete(timestamp, namespace)

@@ -89,14 +89,19 @@ def checked_rows(
     """
     rows = rows_of(method, result)
     for row in rows:
-        try:
-            check(row)
-        except OutputTypeError as error:
-            place = None if users is None else _place_of_yield(users, rows)
-            if place is not None:
-                error.method, error.file, error.line = place.name, place.file, place.line
-            raise
+        check_row(row, users, rows, check)
         yield row
+
+
+def check_row(row: Any, users: Callable[..., Any] | None, rows: Any, check: Check) -> None:
+    """Check one row; see ``checked_rows``. ``rows`` is the iterator that has yielded the row."""
+    try:
+        check(row)
+    except OutputTypeError as error:
+        place = None if users is None else _place_of_yield(users, rows)
+        if place is not None:
+            error.method, error.file, error.line = place.name, place.file, place.line
+        raise
 
 
 # ---------------------------------------------------------------- places

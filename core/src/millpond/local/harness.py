@@ -16,6 +16,7 @@ from millpond.clock import ManualClock
 from millpond.closeable import Closeable
 from millpond.config import Config
 from millpond.errors import ArgumentValueError, HarnessNotOpenError
+from millpond.functions.async_functions import AsyncCalls
 from millpond.functions.dead_letters import NullEventTimes, OnError, RowFaults
 from millpond.functions.functions import (
     INPUTS,
@@ -171,15 +172,20 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         return self._operator
 
     def process(self, row: Any, timestamp: int | None = None) -> None:
-        """Process one row; ``timestamp`` is its event time in ms."""
+        """Process one row; ``timestamp`` is its event time in ms.
+
+        If the function makes asynchronous calls, wait until they have ended.
+        """
         operator = self._opened("process")
         timestamp = event_time_ms("timestamp", timestamp)
         if isinstance(operator, VectorizedOperator):
             self.process_batch([row], None if timestamp is None else [timestamp])
             return
-        check_type("function", self._function, KeyedProcessFunction | ProcessFunction)
+        kinds = KeyedProcessFunction | ProcessFunction | AsyncCalls
+        check_type("function", self._function, kinds)
         row = as_row(row)
         operator.process(self._select(row), row, timestamp, self.output)
+        operator.drain(self.output)
 
     def process1(self, row: Any, timestamp: int | None = None) -> None:
         """Process one row of a ``KeyedCoProcessFunction``'s first input; see ``process``."""

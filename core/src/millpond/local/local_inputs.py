@@ -11,7 +11,7 @@ from millpond.arguments import check_type, event_time_ms
 from millpond.backend.bulk_keys import checked_key
 from millpond.config import Config
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
-from millpond.functions.functions import OperatorFunction, ProcessFunction
+from millpond.functions.functions import KeylessFunction, OperatorFunction
 from millpond.functions.row_conversion import as_row, row_names, selector
 from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.operators import RowFrame
@@ -37,14 +37,15 @@ KeyOfRow = str | Sequence[str] | Callable[[Any], Any]
 def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[Any], Any]:
     """Return a function that takes a row and returns its key.
 
-    A ProcessFunction has no keys. For such a function, all rows get one special object as key.
+    A ProcessFunction or an AsyncFunction has no keys. For such a function, all rows get one special
+    object as key.
 
     Raises:
         ArgumentTypeError: ``function`` is keyed, and ``key`` is None.
         ArgumentValueError: ``function`` has no keys, and ``key`` is not None.
     """
     name = type(function).__name__
-    if not isinstance(function, ProcessFunction):
+    if not isinstance(function, KeylessFunction):
         if key is None:
             what = "a field's name, a list of them, or a function of the row"
             expected = f"{what}, for {name} is a keyed function"
@@ -89,7 +90,7 @@ def declared_key_type(
     A key of several fields is a row, as on Spark.
 
     Args:
-        function: the function. A ProcessFunction has no keys.
+        function: the function. A ProcessFunction or AsyncFunction has no keys.
         key: the fields of the key, or a function of the row.
         declared: the type that the caller declared, or None.
         config: names the plugins that may provide types.
@@ -98,7 +99,7 @@ def declared_key_type(
         ArgumentValueError: the key has several fields, and ``declared`` is not a tuple of as many
             types.
     """
-    if isinstance(function, ProcessFunction):
+    if isinstance(function, KeylessFunction):
         return VoidNamespace
     if declared is None or key is None or isinstance(key, str) or callable(key) or len(key) == 1:
         return declared

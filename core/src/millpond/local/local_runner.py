@@ -53,10 +53,10 @@ from millpond.operator.opening import (
     open_keyed_backend,
     open_operator_backend,
 )
+from millpond.operator.operator_class import operator_class_for
 from millpond.operator.operators import (
     KeyedOperator,
     VectorizedOperator,
-    operator_class_for,
 )
 from millpond.operator_id import check_uid
 from millpond.spi.keys import CurrentKey
@@ -193,6 +193,7 @@ def run(
             _process_frames(operator, opened.current, inputs[0], watermark_delay, output)
         else:
             _process(operator, inputs, watermark_delay, output)
+        operator.drain(output)
         operator.fire_processing_time(output)
         operator.advance_watermark(MAX_TIMESTAMP, output)
         if isinstance(function, CheckpointListener):

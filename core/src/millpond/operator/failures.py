@@ -16,6 +16,7 @@ from millpond.errors import (
     said,
     shown,
 )
+from millpond.functions.async_functions import AsyncFunction
 from millpond.functions.functions import (
     INPUTS,
     BuiltInFunction,
@@ -41,6 +42,8 @@ _NONE_HINTS = {
 
 _OPEN = "get states in open(), as with self.total = context.get_state(descriptor)"
 _LONGEST_ROW = 300
+_BASES = (KeyedFunction, AsyncFunction)
+"""The classes whose methods are no code of the user."""
 
 
 def failure_in(
@@ -89,11 +92,14 @@ def users_method_behind(function: OperatorFunction, method: str) -> Callable[...
     """Return the method ``method`` of ``function``.
 
     For windows and patterns, return the user's function that makes the output rows, or None if the
-    user gave none.
+    user gave none. For an AsyncFunction, return ``async_invoke``, unless the user overrides
+    ``process_element``.
     """
     if isinstance(function, BuiltInFunction):
         return function.users_function
     users: Callable[..., Any] = getattr(function, method)
+    if getattr(users, "__func__", None) is AsyncFunction.process_element:
+        users = function.async_invoke  # type: ignore[attr-defined]  # of an AsyncFunction
     return users
 
 
@@ -106,11 +112,10 @@ def yielding_methods(function: OperatorFunction) -> dict[str, Place]:
         methods = {"on_timer": function.users_function}
     else:
         kind = type(function)
-        names = ("process_element", "process_batch", *INPUTS, "on_timer")
+        names = ("process_element", "async_invoke", "process_batch", *INPUTS, "on_timer")
+        ours = (None, *(vars(each).get(name) for each in _BASES for name in names))
         methods = {
-            name: getattr(kind, name)
-            for name in names
-            if getattr(kind, name, None) is not getattr(KeyedFunction, name, None)
+            name: users for name in names if (users := getattr(kind, name, None)) not in ours
         }
     places = {name: method and place_of_method(method) for name, method in methods.items()}
     generators_first = sorted(places, key=lambda name: not isgeneratorfunction(methods[name]))

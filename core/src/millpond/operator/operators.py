@@ -22,6 +22,7 @@ from millpond.backend.subtask_states import StatesOfKeys, SubtaskStates
 from millpond.backend.timer_queue import Timer
 from millpond.clock import NoRow
 from millpond.errors import (
+    LateChangeError,
     NoEventTimeError,
     NoKeysError,
     NullValueError,
@@ -53,9 +54,9 @@ from millpond.functions.functions import (
     BuiltInFunction,
     Context,
     KeyedFunction,
+    KeylessFunction,
     OperatorFunction,
     ProcessContext,
-    ProcessFunction,
     RuntimeContext,
     SubtaskInfo,
 )
@@ -68,7 +69,7 @@ from millpond.functions.timer_service import (
     TimerService,
 )
 from millpond.functions.user_code import Check, check_ran, checked_rows, result_error, rows_of
-from millpond.functions.vectorized import VectorizedContext, VectorizedProcessFunction
+from millpond.functions.vectorized import VectorizedContext
 from millpond.operator.arrow_results import ResultTable, rows_of_table
 from millpond.operator.failures import failure_in, users_method_behind, yielding_methods
 from millpond.state import StateDescriptor
@@ -155,7 +156,7 @@ class KeyedOperator:
         self.metrics = MetricGroup()
         if faults.has_letters:
             self._dead_letters = self.metrics.counter("numDeadLetters")
-        keyed = not isinstance(function, ProcessFunction)
+        keyed = not isinstance(function, KeylessFunction)
         self._states: StatesOfKeys = backend if keyed else _NoKeys(info.operator_uid)
         namespace = function.timer_namespace if isinstance(function, KeyedFunction) else None
         clock = backend.parameters.clock
@@ -209,7 +210,7 @@ class KeyedOperator:
         with (
             self._calling("close"),
             self._backend.current.refusing(),
-            self._operator_state.refusing_changes(),
+            self._operator_state.refusing_changes(LateChangeError),
         ):
             check_ran(self._function.close())
 
@@ -309,23 +310,37 @@ class KeyedOperator:
             try:
                 self._process_rows((row,), made, method)
             except UserFunctionError as failure:
-                cause = failure.__cause__ or failure
-                if journal.store_failure is not None or not is_fault_of_row(cause):
-                    raise
                 made.clear()
-                self._put_aside(failure, row, made, method)
-                # Close generators that the row left suspended: their ``finally`` blocks may change
-                # state, and without this the garbage collector would run them after the undo.
-                for error in (failure, cause):
-                    clear_frames(error.__traceback__)
-                journal.roll_back()
-                if isinstance(self._function, BuiltInFunction):
-                    self._function.forget()
+                self._undo_row(journal, failure, row, made, method)
             else:
                 journal.commit()
             finally:
                 journal.is_open = False
             output.extend(made)
+
+    def _undo_row(
+        self,
+        journal: Journal,
+        failure: UserFunctionError,
+        row: KeyedRow,
+        output: list[Any],
+        method: str,
+    ) -> None:
+        """Undo the changes of a failed row, and append its dead letter to ``output``.
+
+        Raise ``failure`` instead if the row cannot have caused it.
+        """
+        cause = failure.__cause__ or failure
+        if journal.store_failure is not None or not is_fault_of_row(cause):
+            raise failure
+        self._put_aside(failure, row, output, method)
+        # Close generators that the row left suspended: their ``finally`` blocks may change
+        # state, and without this the garbage collector would run them after the undo.
+        for error in (failure, cause):
+            clear_frames(error.__traceback__)
+        journal.roll_back()
+        if isinstance(self._function, BuiltInFunction):
+            self._function.forget()
 
     def _with_event_time(
         self, rows: Iterable[KeyedRow], output: list[Any], method: str
@@ -351,6 +366,9 @@ class KeyedOperator:
         self._dead_letters.inc()
         # By extend, in which the output of a local run separates the side outputs.
         output.extend([(DEAD_LETTERS, dead_letter(failure, method, row[0], row[2]))])
+
+    def drain(self, output: list[Any]) -> None:
+        """Finish rows that wait for asynchronous calls; without such calls no row waits."""
 
     def process_broadcast(self, row: Any, timestamp: int | None, output: list[Any]) -> None:
         """Process one broadcast row without a current key, and append output rows to ``output``."""
@@ -602,11 +620,3 @@ class VectorizedOperator(KeyedOperator):
 def _data_frame(rows: pa.RecordBatch) -> Any:
     """Return ``rows`` as a DataFrame, in which maps are dicts."""
     return rows.to_pandas(integer_object_nulls=True, date_as_object=True, maps_as_pydicts="strict")
-
-
-def operator_class_for(function: OperatorFunction) -> type[KeyedOperator]:
-    """Return the operator class that runs functions of the class of ``function``."""
-    if isinstance(function, ProcessFunction):
-        return ProcessOperator
-    vectorized = isinstance(function, VectorizedProcessFunction)
-    return VectorizedOperator if vectorized else KeyedOperator

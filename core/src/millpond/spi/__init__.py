@@ -8,6 +8,7 @@ packages: ``errors``, ``config``, ``state``, ``types``, ``storage``; for a snaps
 from millpond.safe_decoding import decoding, unreadable
 from millpond.spi.backend import (
     AddressChange,
+    Amount,
     CellMigration,
     EntryStore,
     KeyedStates,
@@ -15,11 +16,13 @@ from millpond.spi.backend import (
     RestoreTarget,
     StateBackend,
     StateContext,
+    StateSize,
     TableSource,
 )
 from millpond.spi.byte_store import (
     META_FAMILY,
     ByteStore,
+    FamilySize,
     StoreReader,
     WriteBatch,
     fits_address_space,
@@ -59,6 +62,7 @@ __all__ = [
     "APPENDED",
     "META_FAMILY",
     "AddressChange",
+    "Amount",
     "ByteStore",
     "Capability",
     "CellMigration",
@@ -70,6 +74,7 @@ __all__ = [
     "EmptyView",
     "EntryStore",
     "Expiry",
+    "FamilySize",
     "Held",
     "KeyLayout",
     "KeySpan",
@@ -85,6 +90,7 @@ __all__ = [
     "StateBackend",
     "StateContext",
     "StateShape",
+    "StateSize",
     "StateView",
     "StoreReader",
     "Strategy",

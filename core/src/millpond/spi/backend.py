@@ -331,6 +331,46 @@ class RestoredBytes:
         return places | {f"{state}.restored_bytes": n for state, n in self.by_state.items()}
 
 
+@attrs.frozen
+class Amount:
+    """A number of keys, entries or bytes.
+
+    Attributes:
+        number: the number.
+        is_exact: whether the number is exact; otherwise it is an estimate.
+    """
+
+    number: int
+    is_exact: bool = True
+
+
+@attrs.frozen
+class StateSize:
+    """The size of one state of a subtask. An amount that a backend cannot tell cheaply is None.
+
+    Attributes:
+        keys: the number of different pairs of key and namespace.
+        entries: the number of entries, as ``num_state_entries`` counts them.
+        bytes: the size in the backend's store.
+    """
+
+    keys: Amount | None = None
+    entries: Amount | None = None
+    bytes: Amount | None = None
+
+    def figures(self, state: str) -> dict[str, int]:
+        """Return the metrics of the state `state`, such as ``<state>.entries``.
+
+        The name of an estimate is ``<state>.entries_estimate``.
+        """
+        amounts = {"keys": self.keys, "entries": self.entries, "bytes": self.bytes}
+        return {
+            f"{state}.{name}" + ("" if amount.is_exact else "_estimate"): amount.number
+            for name, amount in amounts.items()
+            if amount is not None
+        }
+
+
 class RestoreTarget(Protocol):
     """The target of a restore: a new, empty backend, or a tool that keeps the rows in memory."""
 

@@ -10,6 +10,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import attrs
+
 from millpond.errors import MillpondError, StoreAccessError, StoreDamagedError, StoreFullError
 from millpond.storage.local_directory import CURES
 
@@ -19,6 +21,21 @@ META_FAMILY = "default"
 
 WriteBatch = Mapping[str, Sequence[tuple[bytes, bytes | None]]]
 """The sorted keys and values to write, by family. The value None deletes a key."""
+
+
+@attrs.frozen
+class FamilySize:
+    """The size of a family in a store.
+
+    Attributes:
+        rows: the number of rows.
+        bytes: the size of the rows in the store's files.
+        is_exact: whether both numbers are exact; otherwise they are estimates.
+    """
+
+    rows: int
+    bytes: int
+    is_exact: bool
 
 
 class StoreReader(ABC):
@@ -120,6 +137,13 @@ class ByteStore(ABC):
         """Return a reader of the current content, so that writes can continue during a snapshot.
 
         By default return None. A snapshot is then read before the next write.
+        """
+        return None
+
+    def family_size(self, family: str) -> FamilySize | None:
+        """Return the size of a family, without reading its rows; None if that is impossible.
+
+        Its cost must not depend on the number of rows. By default return None.
         """
         return None
 

@@ -7,7 +7,7 @@ map key.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import groupby
@@ -150,6 +150,7 @@ class CurrentKey:
         self.max_parallelism = parameters.max_parallelism
         self.frame: Any = None  # a ``Frame``, whose module imports this one
         self._failure: BaseException | None = None
+        self._reason: Callable[[], MillpondError] | None = None
         self.closed = False
 
     def expect_outside_bytes(self) -> None:
@@ -301,18 +302,26 @@ class CurrentKey:
         self.forget()
 
     @contextmanager
-    def refusing(self) -> Iterator[None]:
-        """Let every use of the backend in the ``with`` block raise an error."""
+    def refusing(self, reason: Callable[[], MillpondError] | None = None) -> Iterator[None]:
+        """Let every use of the backend in the ``with`` block raise an error.
+
+        Args:
+            reason: returns the error; by default it is BackendClosedError.
+        """
         before = self.closed
         self.close()
+        self._reason = reason
         try:
             yield
         finally:
             self.closed = before or self.failed
+            self._reason = None
 
     def refusal(self) -> MillpondError:
         """Return the error that any use of the closed or failed backend must raise."""
         cause = self._failure
+        if cause is None and self._reason is not None:
+            return self._reason()
         if cause is None:
             return BackendClosedError(self.backend)
         what = f"{type(cause).__name__}: {cause}".rstrip(".")

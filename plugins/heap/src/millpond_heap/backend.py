@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from millpond.backend import KeyedStateBackend, MemoryTimerRows
 from millpond.spi import (
     AddressChange,
+    Amount,
     CellTable,
     Change,
     ChangeListener,
@@ -17,6 +18,7 @@ from millpond.spi import (
     MapTable,
     RegisteredState,
     StateShape,
+    StateSize,
     StateView,
     TimerRows,
     apply_to_lists,
@@ -177,6 +179,21 @@ class HeapKeyedStateBackend(KeyedStateBackend):
             for rows in self._unclaimed.get(meta.name, {}).values()
         )
         return unclaimed + sum(int(table.count()) for table in tables)
+
+    @override
+    def state_sizes(self) -> dict[str, StateSize]:
+        sizes = {}
+        for meta in self.state_metas():
+            table: Any = self.states.tables.get(meta.name)
+            if meta.kind is StateKind.TIMER:
+                continue
+            if table is not None:
+                sizes[meta.name] = table.size()
+                continue
+            entries = Amount(sum(map(len, self._unclaimed.get(meta.name, {}).values())))
+            keys = None if meta.kind is StateKind.MAP else entries
+            sizes[meta.name] = StateSize(keys, entries)
+        return sizes
 
     @override
     def freeze(self) -> StateView:

@@ -7,11 +7,11 @@ from operator import itemgetter
 from typing import Any
 
 from millpond.backend import SortedCursor, SortedEntries
-from millpond.spi import ABSENT, Change, KeySpan, MapTable, SortedMapTable
+from millpond.spi import ABSENT, Change, KeySpan, MapTable, SortedMapTable, StateSize
 from millpond.types import KeyCodec, TypeSerializer
 from typing_extensions import override
 
-from millpond_heap.tables import Groups, HeapKey, HeapTable, encoder
+from millpond_heap.tables import Groups, HeapKey, HeapTable, encoder, total_size
 
 
 class HeapMapTable(HeapTable, MapTable):
@@ -188,6 +188,17 @@ class HeapMapTable(HeapTable, MapTable):
             for by_key in group.values()
             for entries in by_key.values()
         )
+
+    @override
+    def size(self) -> StateSize:
+        keys = super().size().keys
+        maps = (
+            entries
+            for group in self._groups.values()
+            for by_key in group.values()
+            for entries in by_key.values()
+        )
+        return StateSize(keys, None if keys is None else total_size(maps, keys.number))
 
     @override
     def changes(self) -> list[Change]:

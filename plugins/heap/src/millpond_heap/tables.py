@@ -11,12 +11,20 @@ copies each of them before the first write to it. ``sharing`` is None if no snap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from millpond.spi import Change, Changes, CurrentKey, Expiry, KeyedBackendParameters
+from millpond.spi import (
+    Amount,
+    Change,
+    Changes,
+    CurrentKey,
+    Expiry,
+    KeyedBackendParameters,
+    StateSize,
+)
 from millpond.types import KeyCodec, TypeSerializer
 from typing_extensions import override
 
@@ -92,6 +100,18 @@ Groups = dict[int | None, dict[Any, dict[Any, Any]]]
 def encoder(codec: KeyCodec) -> Callable[[Any], bytes]:
     """Return a function that converts an address to the bytes of the encoded key."""
     return codec.encode if codec.exact else bytes
+
+
+_COUNTED = 1_000
+"""The maximum number of dictionaries whose sizes are added up for the metrics."""
+
+
+def total_size(dictionaries: Iterable[Sized], number: int) -> Amount:
+    """Return the sum of the sizes of `number` dictionaries, an estimate if there are many."""
+    sizes = list(map(len, islice(dictionaries, _COUNTED)))
+    if len(sizes) < _COUNTED or number == _COUNTED:
+        return Amount(sum(sizes))
+    return Amount(round(sum(sizes) * number / _COUNTED), is_exact=False)
 
 
 class HeapTable:
@@ -173,6 +193,12 @@ class HeapTable:
     def count(self) -> int:
         """Return the number of entries."""
         raise NotImplementedError
+
+    def size(self) -> StateSize:
+        """Return the number of keys and entries, of which only a part is counted."""
+        maps = (by_key for group in self._groups.values() for by_key in group.values())
+        keys = total_size(maps, sum(map(len, self._groups.values())))
+        return StateSize(keys, keys)
 
     def changed_entries(self) -> int:
         """Return the number of entries that have changed since the last flush.

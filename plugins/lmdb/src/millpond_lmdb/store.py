@@ -22,6 +22,7 @@ from millpond.spi import (
     META_FAMILY,
     ByteStore,
     Changes,
+    FamilySize,
     StoreReader,
     WriteBatch,
     fits_address_space,
@@ -309,13 +310,18 @@ class LmdbStore(ByteStore):
         raise StoreFullError("lmdb", str(self._directory), reason)
 
     @override
+    def family_size(self, family: str) -> FamilySize:
+        with self._failures(), self._env.begin() as transaction:
+            stat = transaction.stat(self._databases[family])
+        return FamilySize(stat["entries"], _pages(stat) * stat["psize"], is_exact=True)
+
+    @override
     def metrics(self) -> Mapping[str, float]:
         """Return sizes of the store; ``free_bytes`` is the size of pages that writes can reuse."""
         info, page = self._env.info(), self._env.stat()["psize"]
         with self._env.begin() as transaction:
             stats = [self._env.stat(), *(transaction.stat(db) for db in self._databases.values())]
-        pages = (s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"] for s in stats)
-        used = sum(pages) + _META_PAGES
+        used = sum(map(_pages, stats)) + _META_PAGES
         total = info["last_pgno"] + 1
         return {
             "live_bytes": float(used * page),
@@ -333,6 +339,11 @@ class LmdbStore(ByteStore):
         self._env.close()
         # The lock file is only for processes that run at the same time. The next one creates it.
         (self._directory / _LOCK_FILE).unlink(missing_ok=True)
+
+
+def _pages(stat: Mapping[str, Any]) -> int:
+    """Return the number of pages of a database."""
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
 
 
 def _size(changes: Sequence[tuple[bytes, bytes | None]]) -> int:

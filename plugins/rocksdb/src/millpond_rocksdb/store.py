@@ -19,6 +19,7 @@ from millpond.errors import (
 from millpond.spi import (
     META_FAMILY,
     ByteStore,
+    FamilySize,
     StoreReader,
     WriteBatch,
     fits_address_space,
@@ -32,6 +33,7 @@ from millpond_rocksdb.gauges import check_properties, native_property, tickers
 from millpond_rocksdb.options import RocksDBOptions, column_options, database_options
 from millpond_rocksdb.record_headers import damaged_record
 
+_SIZES = ("estimate-num-keys", "estimate-live-data-size")
 _METRICS = {
     "live_bytes": "live-sst-files-size",
     "sst_bytes": "total-sst-files-size",
@@ -314,6 +316,14 @@ class RocksDBStore(ByteStore):
         self._iterated = True
         self.require_room_to_read()
         return _RocksDBReader(self, {name: column.iter() for name, column in self._columns.items()})
+
+    @override
+    def family_size(self, family: str) -> FamilySize | None:
+        column = self._columns.get(family)
+        if column is None:  # not created yet
+            return FamilySize(0, 0, is_exact=False)
+        rows, size = (native_property(name, self._db, [column]) for name in _SIZES)
+        return FamilySize(int(rows), int(size), is_exact=False)
 
     @override
     def metrics(self) -> Mapping[str, float]:

@@ -34,8 +34,8 @@ from millpond.functions.functions import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedFunction,
+    KeylessFunction,
     OperatorFunction,
-    ProcessFunction,
 )
 from millpond.functions.idleness import Idleness
 from millpond.functions.joins import LATE_RIGHT, AsOfJoin, IntervalJoin
@@ -224,12 +224,12 @@ class ProcessCall:
 
     def _misfit(self) -> str:
         """Return the reason why `function` does not fit the inputs; an empty string if it fits."""
-        kind: type[OperatorFunction] = ProcessFunction
-        expected = "a ProcessFunction or a BroadcastProcessFunction"
+        kind: type[OperatorFunction] = KeylessFunction
+        expected = "a ProcessFunction, an AsyncFunction or a BroadcastProcessFunction"
         broadcast = BroadcastProcessFunction.__name__
         if self.keys:
             kind = KeyedFunction
-            expected = "a KeyedProcessFunction or a VectorizedProcessFunction"
+            expected = "a KeyedProcessFunction, KeyedAsyncFunction or VectorizedProcessFunction"
             broadcast = KeyedBroadcastProcessFunction.__name__
         if not isinstance(self.function, kind):
             given = type(self.function).__name__

@@ -11,8 +11,9 @@ from millpond import keyed
 from millpond.arguments import check_type
 from millpond.config import Config
 from millpond.errors import ConfigError, MillpondError, brief
+from millpond.functions.async_functions import AsyncCalls
 from millpond.functions.dead_letters import NullEventTimes, OnError
-from millpond.functions.functions import KeyedFunction, ProcessFunction
+from millpond.functions.functions import KeyedFunction, KeylessFunction
 from millpond.functions.joins import AsOfJoin, IntervalJoin, JoinType, LookupJoin
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.keyed import Filtering, FlatMapping, Mapping, Reducing
@@ -324,8 +325,9 @@ class KeyedStream(KeyedRows):
             reason = f"expected one of streaming, batch, got {brief(given)}"
         elif given == "batch" and self._df.isStreaming:
             reason = "a streaming DataFrame has no end to sort for"
-        elif given == "batch" and isinstance(function, VectorizedProcessFunction):
-            reason = "batch keeps the state of one key at a time, and a vectorized function takes "
+        elif given == "batch" and isinstance(function, (VectorizedProcessFunction, AsyncCalls)):
+            kind = "an asynchronous" if isinstance(function, AsyncCalls) else "a vectorized"
+            reason = f"batch keeps the state of one key at a time, and {kind} function takes "
             reason += "many at once: leave it at streaming"
         if reason:
             raise ConfigError("execution_mode", reason, "process(...)")
@@ -637,7 +639,7 @@ class OperatorStream:
 
     def process(
         self,
-        function: ProcessFunction,
+        function: KeylessFunction,
         *,
         output: str | StructType,
         uid: str,

@@ -20,6 +20,16 @@ from pyspark.sql.types import StructField, StructType
 from millpond_spark.values.output_frames import OutputCodec
 from millpond_spark.values.schemas import output_schema
 
+SUBTASK_METRICS = OutputTag(
+    "subtask_metrics",
+    "first_group int, last_group int, checkpoint_id bigint, metrics map<string, double>",
+)
+"""The side output with the metrics of each subtask, for a query's progress or a sink.
+
+In a streaming query, each subtask puts out one row per micro-batch in which it runs. The columns
+are fields of ``SubtaskMetrics``; ``metrics`` has those whose values are numbers.
+"""
+
 
 @attrs.frozen
 class SideRows:

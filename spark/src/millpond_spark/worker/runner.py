@@ -22,12 +22,12 @@ from millpond.functions.idleness import Idleness
 from millpond.functions.timer_service import MAX_TIMESTAMP, TimeDomain
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.operator.arrow_results import ResultTable, rows_of_table
+from millpond.operator.operator_class import operator_class_for
 from millpond.operator.operators import (
     CHECKED_CALLS,
     KeyedOperator,
     RowFrame,
     VectorizedOperator,
-    operator_class_for,
 )
 from millpond.types.key_codecs import KeyCodec, TupleKeyCodec
 from typing_extensions import override
@@ -181,7 +181,7 @@ class SubtaskRunner:
         if time is None:
             self.operator.fire_processing_time(output)
             self.operator.advance_watermark(MAX_TIMESTAMP, output)
-        yield from self._packed(output)
+        yield from self.packed(output)
 
     def _process_frames(
         self, frames: Iterable[pd.DataFrame], output: list[Any], *, is_bounded: bool = False
@@ -191,7 +191,7 @@ class SubtaskRunner:
             if is_bounded:
                 self.operator.fire_processing_time(output)
             yield from self._process(batch, output)
-            yield from self._packed(output, _OUTPUT_ROWS)
+            yield from self.packed(output, _OUTPUT_ROWS)
 
     def _passed(
         self, frames: Iterable[pd.DataFrame], watermark: int, later: list[pd.DataFrame]
@@ -233,8 +233,8 @@ class SubtaskRunner:
             for method, rows in mine:
                 self.operator.process_all(rows, output, method)
             self.operator.end_key(output)
-            yield from self._packed(output, _OUTPUT_ROWS)
-        yield from self._packed(output)
+            yield from self.packed(output, _OUTPUT_ROWS)
+        yield from self.packed(output)
 
     def _process(self, decoded: Any, output: list[Any]) -> Iterable[pd.DataFrame]:
         """Process the rows of a frame, and append the output rows to `output`.
@@ -250,6 +250,7 @@ class SubtaskRunner:
             for part in decoded.parts():
                 self.operator.process_all(self._keyed_rows(part), output)
                 self._pack(output)
+            self.operator.drain(output)
             return ()
         rows = self._input_rows(self._plan.second, decoded)
         if not self._is_ordered():
@@ -392,8 +393,8 @@ class SubtaskRunner:
         self.rows_out += len(output)
         output.clear()
 
-    def _packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
-        """Pack `output`, and return a list with the frame of all packed rows.
+    def packed(self, output: list[Any], least: int = 1) -> list[pd.DataFrame]:
+        """Pack `output`, clear it, and return a list with the frame of all packed rows.
 
         If there are fewer than `least` rows, do nothing and return an empty list.
         """
@@ -420,7 +421,7 @@ class VectorizedRunner(SubtaskRunner):
     @override
     def _process(self, frame: RowFrame, output: list[Any]) -> Iterator[pd.DataFrame]:
         self.rows_in += frame.rows.num_rows
-        yield from self._packed(output)  # from timers that fired before this frame
+        yield from self.packed(output)  # from timers that fired before this frame
         for table in self.operator.process_frame(frame):
             self.rows_out += table.num_rows
             yield from self._frames(table)

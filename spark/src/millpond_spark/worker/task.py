@@ -52,6 +52,7 @@ from millpond_spark.plan.pointer import Pointer
 from millpond_spark.plan.timing import BatchTime, NextTimers, own_rows, set_timeout, sleeps_on
 from millpond_spark.session.group_labels import group_labels
 from millpond_spark.values.schemas import LABEL_COLUMN
+from millpond_spark.values.side_outputs import SUBTASK_METRICS
 from millpond_spark.worker.backend_source import Acquired, acquire_backend
 from millpond_spark.worker.committed_state import (
     CommittedState,
@@ -110,6 +111,8 @@ class BatchMetrics:
             counts["cache_hits"] = max(0, reads - counts["store_reads"])
         gauges = backend.native_metrics() if native else {}
         figures = {**counts, **backend.restored_bytes.figures(), **backend.metrics.quantiles()}
+        for state, size in backend.state_sizes().items():
+            figures |= size.figures(state)
         return {
             **self.values,
             # Only the function's own metrics have names that begin with `user.`.
@@ -321,7 +324,8 @@ class _Task:
                 due = runner.operator.timers.next_due()
                 plan.require_firing(due)
                 metrics.add(next_timers=due)
-                self._commit(acquired, runner, due)
+                reported = self._commit(acquired, runner, due)
+                yield from self._metrics_rows(runner, reported)
             set_timeout(self.state, plan.time_mode, time, due)
             acquired.succeeded = True
 
@@ -350,12 +354,25 @@ class _Task:
         if pointer is not None:
             subtask.delete_outdated(pointer.checkpoint_id, self.committed.handle)
 
-    def _commit(self, acquired: Acquired, runner: SubtaskRunner, due: NextTimers) -> None:
-        """Take the snapshot, and put the new pointer into Spark's state."""
+    def _metrics_rows(
+        self, runner: SubtaskRunner, metrics: dict[str, Any]
+    ) -> Iterable[pd.DataFrame]:
+        """Return the frame with the row of the side output of metrics, if the query reads it."""
+        sides = self.plan.sides
+        if sides is None or SUBTASK_METRICS.tag_id not in sides.tags:
+            return ()
+        groups = self.plan.key_groups(self.info.index)
+        numbers = {name: float(value) for name, value in numbers_of(metrics).items()}
+        row = (groups.start, groups.end, self.checkpoint_id, numbers)
+        return runner.packed([(SUBTASK_METRICS, row)])
+
+    def _commit(self, acquired: Acquired, runner: SubtaskRunner, due: NextTimers) -> dict[str, Any]:
+        """Take the snapshot, put the new pointer into Spark's state, and return the metrics."""
         runner.operator.prepare_snapshot(self.checkpoint_id)
         result = acquired.backend.snapshot(self.checkpoint_id, self.plan.storage()).result()
         self.metrics.lap("snapshot_ms")
         groups = acquired.backend.key_group_range
+        metrics = self._reported(acquired, runner, result)
         pointer = Pointer(
             operator_uid=self.plan.uid,
             version=acquired.backend.version or "",
@@ -363,7 +380,7 @@ class _Task:
             first_group=groups.start,
             last_group=groups.end,
             handle=result.handle.to_json() if result.handle else "",
-            metrics=json.dumps(self._reported(acquired, runner, result)),
+            metrics=json.dumps(metrics),
             layout=self.committed.layout,
             query=self.batch.query,
             has_worked=bool(runner.rows_in or runner.operator.timers_fired),
@@ -372,6 +389,7 @@ class _Task:
         )
         timed = _with_time(pointer, self.time, self.idleness, self.batch.run)
         self.state.update(attrs.astuple(timed))
+        return metrics
 
     def _reported(
         self, acquired: Acquired, runner: SubtaskRunner, result: SnapshotResult

@@ -25,7 +25,13 @@ from millpond.backend.bytestore.write_buffer import EncodedKey, WriteBuffer
 from millpond.backend.keyed_backend import KeyedStateBackend
 from millpond.backend.ttl_sweep import PROGRESS_BYTES
 from millpond.errors import ConfigError, StoreAccessError, StoreFullError
-from millpond.spi.backend import AddressChange, CellMigration, RegisteredState
+from millpond.spi.backend import (
+    AddressChange,
+    Amount,
+    CellMigration,
+    RegisteredState,
+    StateSize,
+)
 from millpond.spi.byte_store import META_FAMILY, ByteStore, StoreReader, named
 from millpond.spi.keys import KeyLayout, end_of_prefix
 from millpond.spi.parameters import KeyedBackendParameters
@@ -196,6 +202,19 @@ class ByteStoreBackend(KeyedStateBackend):
     def counters(self) -> dict[str, int]:
         stored = {"store_reads": self.buffer.reads, "store_writes": self._store_writes}
         return {**super().counters(), **stored}
+
+    @override
+    def state_sizes(self) -> dict[str, StateSize]:
+        sizes = {}
+        for meta in self.state_metas():
+            found = self.store.family_size(self.buffer.family(meta.name))
+            if found is None or meta.kind is StateKind.TIMER:
+                continue
+            # A large list has several rows.
+            entries = Amount(found.rows, found.is_exact and meta.kind is not StateKind.LIST)
+            keys = None if meta.kind is StateKind.MAP else entries
+            sizes[meta.name] = StateSize(keys, entries, Amount(found.bytes, found.is_exact))
+        return sizes
 
     @override
     def native_metrics(self) -> Mapping[str, float]:
