@@ -151,7 +151,8 @@ class Reference:
             held["map"][str(number % 3)] = [number, stamp, own]
         elif row["what"] == "sum":
             before = [each for each in held["sum"] if not self.ttl or self.live(each, self.ttl)]
-            stamp = max([stamp, *(each[1] for each in before)])
+            if self.ttl and self.ttl[1]:
+                stamp = max([stamp, *(each[1] for each in before)])
             held["sum"] = [[number + sum(each[0] for each in before), stamp, None]]
         elif row["what"] == "timer":
             self.timers.add((number, key))

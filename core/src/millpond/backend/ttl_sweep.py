@@ -15,7 +15,7 @@ from millpond.state.ttl.ttl_config import CleanupStrategies
 from millpond.state.ttl.ttl_times import TtlTimes
 
 _LONG_AGO = -(1 << 63)
-_PROGRESS = struct.Struct(">q?qq")
+_PROGRESS = struct.Struct(">?qq")
 PROGRESS_BYTES = _PROGRESS.size
 _AT_LEAST = 1000
 """The minimum number of rows that a flush visits, so that idle states are cleaned up too."""
@@ -88,20 +88,12 @@ class Sweep:
 
     def progress(self) -> bytes:
         """Return the progress of the sweep as bytes, for a store that survives the process."""
-        ttl_ms, under_way = self._meta.ttl_ms or 0, self._oldest is not None
-        return _PROGRESS.pack(ttl_ms, under_way, self._oldest or 0, self._last_oldest)
+        return _PROGRESS.pack(self._oldest is not None, self._oldest or 0, self._last_oldest)
 
-    def resume(self, progress: bytes) -> bool:
-        """Continue the sweep of another process, and return True.
-
-        If the time to live was different then, return False, and begin a new pass.
-        """
-        ttl_ms, under_way, oldest, last_oldest = _PROGRESS.unpack(progress)
-        if ttl_ms != self._meta.ttl_ms:
-            return False
-        self._last_oldest = last_oldest
+    def resume(self, progress: bytes) -> None:
+        """Continue the sweep of another process."""
+        under_way, oldest, self._last_oldest = _PROGRESS.unpack(progress)
         self._oldest = oldest if under_way else None
-        return True
 
     def run(self) -> None:
         """Visit more rows of the state: the more entries have changed, the more rows."""

@@ -227,9 +227,13 @@ class ByteStoreBackend(KeyedStateBackend):
         name = registered.meta.name
         known = self.store.get(META_FAMILY, _SWEEP_KEY + name.encode())
         sweep = self.sweeper.sweep_of(name)
-        if known and sweep is not None and sweep.resume(known[:PROGRESS_BYTES]):
+        stored = self.restored.get(name)
+        if stored is not None and stored.ttl_ms != registered.meta.ttl_ms:
+            return  # entries may expire earlier than the progress says, so a new pass begins
+        if known and sweep is not None:
             table: Any = self.states.tables[name]
             table.swept = known[PROGRESS_BYTES:]
+            sweep.resume(known[:PROGRESS_BYTES])
 
     # ---------------------------------------------------------------- tables and rows
 

@@ -90,9 +90,9 @@ class TtlSerializer(TypeSerializer[Stamped]):
 class _StampedFunctions:
     """The user's reduce and fold functions, changed to work on values with timestamps.
 
-    The timestamp of a result is the current time, or that of an argument if it is later. By event
-    time, rows may come out of order. Expired values are ignored, unless the visibility says that
-    reads return them.
+    The timestamp of a result is the current time. By event time it is that of an argument if it is
+    later, because rows may come out of order. Expired values are ignored, unless the visibility
+    says that reads return them.
     """
 
     ttl: StateTtlConfig
@@ -102,22 +102,22 @@ class _StampedFunctions:
         """Return whether a read would return `stamped` at `now`; false for None."""
         if stamped is None:
             return False
-        return self.ttl.shows_expired or not self.ttl.expired(stamped[1], now)
+        return self.ttl.shows_expired or not has_expired(stamped[1], self.ttl.ttl_ms, now)
 
-    def later(self, stamped: Stamped) -> int:
-        """Return the current time, or the timestamp of `stamped` if it is later."""
-        now = self.times.writes.now_ms
-        return max(stamped[1], now)
+    def latest(self, *arguments: Stamped | None) -> int:
+        """Return the latest of the current time and the timestamps of the arguments."""
+        stamps = [argument[1] for argument in arguments if argument is not None]
+        return max(self.times.writes.now_ms, *stamps)
 
     def reduce(
         self, function: Callable[[Any, Any], Any], a: Stamped | None, b: Stamped
     ) -> Stamped | None:
         """Return the reduction of `a` and `b`, or None if both have expired."""
-        now, stamp = self.times.reads.now_ms, self.later(b)
+        now = self.times.reads.now_ms
+        stamp = self.latest(a, b) if self.times.by_event else now
         if not self.visible(a, now):
             return (b[0], stamp) if self.visible(b, now) else None
         assert a is not None
-        stamp = max(stamp, a[1])
         return (function(a[0], b[0]) if self.visible(b, now) else a[0]), stamp
 
     def fold(
@@ -128,9 +128,10 @@ class _StampedFunctions:
         value: Any,
     ) -> Stamped:
         """Return the accumulator with `value` folded in. If it has expired, use a new one."""
-        seen = self.visible(accumulator, self.times.reads.now_ms)
-        old = accumulator[0] if seen else create()
-        return function(old, value), self.later(accumulator)
+        now = self.times.reads.now_ms
+        old = accumulator[0] if self.visible(accumulator, now) else create()
+        stamp = self.latest(accumulator) if self.times.by_event else now
+        return function(old, value), stamp
 
 
 @attrs.frozen
@@ -146,9 +147,12 @@ class _StampedAggregate(AggregateFunction[Any, Stamped, Stamped]):
 
     @override
     def add(self, value: Any, accumulator: Stamped) -> Stamped:
-        seen = self.functions.visible(accumulator, self.functions.times.reads.now_ms)
+        functions = self.functions
+        now = functions.times.reads.now_ms
+        seen = functions.visible(accumulator, now)
         old = accumulator[0] if seen else self.inner.create_accumulator()
-        return self.inner.add(value, old), self.functions.later(accumulator)
+        stamp = functions.latest(accumulator) if functions.times.by_event else now
+        return self.inner.add(value, old), stamp
 
     @override
     def get_result(self, accumulator: Stamped) -> Stamped:

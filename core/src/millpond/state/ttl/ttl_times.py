@@ -24,16 +24,18 @@ class TtlTimes:
     Attributes:
         reads: the time at which entries have expired or not.
         writes: the timestamp of new entries.
+        by_event: whether the time is event time.
     """
 
     def __init__(self, ttl: StateTtlConfig, clock: Clock, event_time: EventTime) -> None:
-        if ttl.time is TtlTime.EVENT_TIME and event_time.refusal is not None:
+        self.by_event = ttl.time is TtlTime.EVENT_TIME
+        if self.by_event and event_time.refusal is not None:
             raise event_time.refusal()
         self._ttl_ms = ttl.ttl_ms
         self._oldest = INT64[1]
         self.reads: Clock = clock
         self.writes: Clock = clock
-        if ttl.time is TtlTime.EVENT_TIME:
+        if self.by_event:
             self.reads, self.writes = event_time, _RowTimes(self, clock, event_time)
 
     def own_expiry(self, ttl: timedelta) -> int:
