@@ -369,6 +369,9 @@ class Holder:
     inner: Own | None
 
 
+BROKEN = [{"list": [{"self": number}]} for number in (-1, 5, "x", None)]
+
+
 def test_references_to_different_classes_are_not_confused():
     """Two types whose references have equal numbers, but mean other classes, are distinguished."""
     value = Outer(Inner(Outer(None)))

@@ -89,11 +89,17 @@ def _unchanged(value: Any) -> Any:
 
 
 def recursive_parts(description: Any) -> tuple[Any, list[Any]]:
-    """Return the type and the recursive classes of a description."""
-    if isinstance(description, dict) and "recursive" in description:
-        outer, *classes = description["recursive"]
-        return outer, classes
-    return description, []
+    """Return the type and the recursive classes of a description.
+
+    Raises:
+        ValueError: the description has another form.
+    """
+    if not isinstance(description, dict) or "recursive" not in description:
+        return description, []
+    parts = description["recursive"]
+    if not isinstance(parts, list) or not parts:
+        raise ValueError("the description of a type with recursive classes is damaged")
+    return parts[0], parts[1:]
 
 
 def class_of(description: Any, classes: list[Any]) -> Any:
