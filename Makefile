@@ -62,6 +62,22 @@ bench: setup $(SECTIONS:%=out/bench/%.done) ## all benchmarks: tables, JSON and 
 out/bench/%.done:
 	$(PY) benchmarks/$*.py --output out/bench
 	@touch $@
+bench: setup ## throughput and checkpoints side by side: tables, JSON and plots under out/bench
+	$(PY) benchmarks/throughput.py --output out/bench
+	$(PY) benchmarks/checkpoints.py --output out/bench
+	$(PY) benchmarks/large.py --output out/bench
+	$(PY) benchmarks/ttl.py --output out/bench
+	$(PY) benchmarks/lists.py --output out/bench
+	$(PY) benchmarks/sorted_maps.py --output out/bench
+	$(PY) benchmarks/joins.py --output out/bench
+	$(PY) benchmarks/patterns.py --output out/bench
+	$(PY) benchmarks/wrappers.py --output out/bench
+	$(PY) benchmarks/queries.py --output out/bench
+	$(PY) benchmarks/storage_requests.py --output out/bench
+	$(PY) benchmarks/columns.py --output out/bench
+	$(PY) benchmarks/worker.py --output out/bench
+	$(PY) benchmarks/by_hand.py --output out/bench
+	$(PY) benchmarks/breakdown.py --output out/bench
 
 PEERS ?=
 bench-peers: setup ## PyFlink, Bytewax and Spark's Python state on the same rows; PEERS="--only sum", PEERS=--check

@@ -102,6 +102,15 @@ def joins(found: dict[str, dict[str, Any]]) -> list[str]:
     ]
 
 
+def patterns(found: dict[str, dict[str, float]]) -> list[str]:
+    """Return the rows of the search for patterns, by backend."""
+    cases = ("pair_event", "pair_clock", "loop_event", "loop_clock")
+    return [
+        f"| {name} | " + " | ".join(f"{found[name][case]:.0f}" for case in cases) + " |"
+        for name in BACKENDS
+    ]
+
+
 def comparison(reports: list[dict[str, Any]]) -> list[str]:
     """Return the rows of the first table."""
     cases = {(report["key"], report["case"]): report for report in reports}
@@ -313,6 +322,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "lists": ("lists", lists),
     "sorted_maps": ("sorted_maps", sorted_maps),
     "joins": ("joins", joins),
+    "patterns": ("patterns", patterns),
     "goals_throughput": ("throughput", goals.throughput),
     "goals_small": ("small", goals.small),
     "goals_worker": ("worker", goals.worker),

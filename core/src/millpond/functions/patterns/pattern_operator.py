@@ -32,7 +32,7 @@ class PatternSearch:
     """
 
     _pattern: Pattern
-    _row_type: DeclaredType[Any]
+    _row_type: DeclaredType[Any] | str
     _is_event_time: bool = True
     _late: OutputTag | None = None
     _timed_out: tuple[OutputTag, Callable[[Match], object]] | None = None
@@ -95,7 +95,7 @@ class PatternSearch:
         )
 
 
-def pattern(pattern: Pattern, row_type: DeclaredType[Any]) -> PatternSearch:
+def pattern(pattern: Pattern, row_type: DeclaredType[Any] | str) -> PatternSearch:
     """Return the search for a pattern in keyed rows; the result's methods take a function.
 
     Args:
@@ -108,7 +108,8 @@ def pattern(pattern: Pattern, row_type: DeclaredType[Any]) -> PatternSearch:
     """
     check_type("pattern", pattern, Pattern)
     pattern.check()
-    ValueStateDescriptor("row", row_type).value_serializer()  # raises an error for a wrong type
+    declared: Any = row_type
+    ValueStateDescriptor("row", declared).value_serializer()  # raises an error for a wrong type
     return PatternSearch(pattern, row_type)
 
 
@@ -125,7 +126,7 @@ class PatternOperator(BuiltInFunction):
     def __init__(
         self,
         pattern: Pattern,
-        row_type: DeclaredType[Any],
+        row_type: DeclaredType[Any] | str,
         select: Callable[[Match], object],
         *,
         one_row: bool,
