@@ -55,29 +55,13 @@ format: setup ## format the code
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-SECTIONS = throughput checkpoints large ttl lists sorted_maps joins wrappers queries storage_requests columns worker \
+SECTIONS = throughput checkpoints large ttl lists sorted_maps joins patterns wrappers queries storage_requests columns worker \
 	by_hand breakdown
 bench: setup $(SECTIONS:%=out/bench/%.done) ## all benchmarks: tables, JSON and plots under out/bench; again: only unfinished ones
 
 out/bench/%.done:
 	$(PY) benchmarks/$*.py --output out/bench
 	@touch $@
-bench: setup ## throughput and checkpoints side by side: tables, JSON and plots under out/bench
-	$(PY) benchmarks/throughput.py --output out/bench
-	$(PY) benchmarks/checkpoints.py --output out/bench
-	$(PY) benchmarks/large.py --output out/bench
-	$(PY) benchmarks/ttl.py --output out/bench
-	$(PY) benchmarks/lists.py --output out/bench
-	$(PY) benchmarks/sorted_maps.py --output out/bench
-	$(PY) benchmarks/joins.py --output out/bench
-	$(PY) benchmarks/patterns.py --output out/bench
-	$(PY) benchmarks/wrappers.py --output out/bench
-	$(PY) benchmarks/queries.py --output out/bench
-	$(PY) benchmarks/storage_requests.py --output out/bench
-	$(PY) benchmarks/columns.py --output out/bench
-	$(PY) benchmarks/worker.py --output out/bench
-	$(PY) benchmarks/by_hand.py --output out/bench
-	$(PY) benchmarks/breakdown.py --output out/bench
 
 PEERS ?=
 bench-peers: setup ## PyFlink, Bytewax and Spark's Python state on the same rows; PEERS="--only sum", PEERS=--check
