@@ -40,6 +40,13 @@ def join_of(node):
     return node if node.nodeName() == "Join" else join_of(internals.children(node)[0])
 
 
+def watermarked_row(case):
+    """Return whether the row is a stream with the step that sets the query's watermark."""
+    made = internals.watermarked_row(case.spark, plan(case))
+    copy = plan(case, made)
+    return made.isStreaming and copy.nodeId() == plan(case).nodeId() and made.columns == ["time"]
+
+
 def wrapped(case):
     """Return the methods of the writer that can be replaced."""
     names = []
@@ -106,6 +113,8 @@ ACCESSES = {
     "operator_names": lambda case: internals.operator_names(plan(case)) == [],
     "keeps_columns": lambda case: internals.keeps_columns(outer_join(case)),
     "is_outer_stream_join": lambda case: internals.is_outer_stream_join(join_of(outer_join(case))),
+    "is_stream_join": lambda case: internals.is_stream_join(join_of(outer_join(case))),
+    "watermarked_row": watermarked_row,
     "written_plan": lambda case: internals.written_plan(case.writer).nodeName() != "",
     "session_of_writer": lambda case: internals.session_of_writer(case.writer) is case.spark,
     "client_inputs": client_nodes,
