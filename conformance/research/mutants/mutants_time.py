@@ -286,3 +286,18 @@ def future_is_past(backend: Any) -> None:
             around(state, "value", value)
 
     on_states(backend, change, "value")
+
+
+@mutant("the watermark never advances", "T16 T18 C13")
+def stopped_watermark(backend: Any) -> None:
+    backend.advance_watermark = lambda ms: None
+
+
+@mutant("writes ignore their own TTL", "T17 T18 C13")
+def ignored_own_ttl(backend: Any) -> None:
+    def change(state: Any, raw: Any) -> None:
+        for method in ("update", "add", "add_all", "put", "put_all"):
+            if state is not raw and hasattr(state, method):
+                around(state, method, lambda original, *given, ttl=None: original(*given))
+
+    on_states(backend, change, "value", "list", "map")
