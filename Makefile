@@ -31,7 +31,7 @@ core: .tools/core/.ready ## the core's tests, in an environment without Spark, p
 .tools/core/.ready: pyproject.toml core/pyproject.toml plugins/heap/pyproject.toml | setup
 	tools/uv venv --quiet --clear --python $(PY) .tools/core
 	tools/uv pip install --quiet --python .tools/core/bin/python --editable core \
-	  --editable plugins/heap hypothesis numpy pytest pytest-xdist
+	  --editable plugins/heap hypothesis numpy pydantic pytest pytest-xdist
 	@touch $@
 
 check: lint ## lint, and in a minute and a half all that needs neither Spark nor long
