@@ -207,6 +207,9 @@ def test_refusals(spark, job_conf, tmp_path):
         mine.interval_join(right, **near)
     with pytest.raises(errors.ConfigError, match="keys"):
         mine.lookup_join(key_by(right, "m"), uid="j")
+    for connected, other in ((mine.connect(right), theirs), (mine, theirs.connect(left))):
+        with pytest.raises(errors.ConfigError, match="connected to another one already"):
+            connected.lookup_join(other, uid="j")
     (tmp_path / "input").mkdir()
     streams = [
         key_by(spark.readStream.schema(df.schema).json(str(tmp_path / "input")), "k")

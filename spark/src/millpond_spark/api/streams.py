@@ -211,16 +211,21 @@ class KeyedStream(KeyedRows):
                 micro-batch. `other` must then be a KeyedStream. If event times are equal, this
                 stream's rows come first. If `in_time_order` is false and one of the inputs has an
                 ``order_by``, all of this stream's rows come first. If none has an ``order_by``, the
-                rows come in the order of Spark's shuffle.
+                rows come in the order of Spark's shuffle. If the function's attribute
+                ``second_input_first`` is true, the rows of `other` come first instead.
 
         Raises:
             ConfigError: a column does not exist. Or the keys of the inputs have different types. Or
                 `in_time_order` is true, but `other` has no keys or no event-time column. Or only
-                one of the inputs is streaming.
+                one of the inputs is streaming. Or one of the inputs is connected already.
             UnsupportedColumnError: Millpond does not support a column's type.
         """
         check_type("other", other, DataFrame | KeyedStream)
         check_type("in_time_order", in_time_order, bool)
+        both = (self, other) if isinstance(other, KeyedStream) else (self,)
+        if any(stream._connected is not None for stream in both):  # noqa: SLF001 - our own
+            reason = "a function takes two inputs, and a stream is connected to another one already"
+            raise ConfigError("other", reason, "connect(...)")
         if isinstance(other, DataFrame):
             if in_time_order:
                 reason = "broadcast rows come before a micro-batch's keyed rows"
