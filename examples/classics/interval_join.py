@@ -10,7 +10,7 @@ import millpond as mp
 TITLE = "Interval join"
 MINUTE = 60_000
 START = 1_700_000_000_000
-BEFORE = 30 * MINUTE
+BEFORE = timedelta(minutes=30)
 SECOND = [
     {
         "visitor": f"customer-{number % 40:02}",
@@ -62,14 +62,15 @@ def expected(rows: list[dict[str, Any]]) -> list[Any]:
         (row["customer"], row["line"], visit["visit"])
         for row in rows
         for visit in SECOND
-        if visit["visitor"] == row["customer"] and 0 <= row["ms"] - visit["at"] <= BEFORE
+        if visit["visitor"] == row["customer"]
+        and timedelta() <= timedelta(milliseconds=row["ms"] - visit["at"]) <= BEFORE
     ]
 
 
 def by_spark(lines: Any) -> Any:
     """Return the result of Spark's own join of two streams."""
     seen = visits(lines)
-    near = lines.t.between(seen.seen, seen.seen + timedelta(milliseconds=BEFORE))
+    near = lines.t.between(seen.seen, seen.seen + BEFORE)
     joined = lines.join(seen, (lines.customer == seen.visitor) & near)
     return joined.select("customer", "line", "visit")
 
