@@ -320,6 +320,22 @@ def test_the_table_comes_first():
     assert [other.name for _, other in found] == ["r2"] * 4
 
 
+def test_keys_of_several_fields():
+    """The fields of a key may have other names in the second input; their number is the same."""
+    table = [{"shop": "s", "who": "a", "name": "x"}]
+    rows = [{"at": "s", "k": "a"}, {"at": "s", "k": "b"}]
+    join = mp.LookupJoin("shop string, who string, name string", how="left")
+    names = {"key": ["at", "k"], "second_key": ["shop", "who"]}
+    found = mp.local.run(join, rows, second=table, **names)
+    with mp.testing.KeyedOperatorHarness(join, key_type=tuple[str, str], **names) as harness:
+        harness.process2(table[0])
+        for row in rows:
+            harness.process1(row)
+    assert found == harness.output == [(("s", "a"), ("s", "a", "x")), (("s", "b"), None)]
+    with pytest.raises(errors.ArgumentValueError, match="second_key.*as many names as key has: 2"):
+        mp.local.run(join, rows, key=["at", "k"], second=table, second_key=["who"])
+
+
 def test_a_table_with_a_time_to_live():
     """A table's row is not used after its time to live."""
     ttl = mp.StateTtlConfig(timedelta(milliseconds=10))

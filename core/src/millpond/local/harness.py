@@ -37,10 +37,10 @@ from millpond.keygroups import key_group_range as subtask_groups
 from millpond.local.local_inputs import (
     KeyOfRow,
     declared_key_type,
-    key_reader,
     key_selector,
     record_batches,
     row_frame,
+    second_key_reader,
 )
 from millpond.local.local_runner import open_local_operator
 from millpond.operator.opening import Restorable, StartingPoint
@@ -109,7 +109,7 @@ class KeyedOperatorHarness(Closeable, Generic[OUT]):
         self.clock = ManualClock(clock_ms)
         self._select = self._second_select = key_selector(function, key)
         if second_key is not None:
-            self._second_select = key_reader(second_key, "second_key")
+            self._second_select = second_key_reader(key, second_key)
         self._function = function
         self._entered = False
         self._storage = MemoryStorage.private()

@@ -56,17 +56,40 @@ def key_selector(function: OperatorFunction, key: KeyOfRow | None) -> Callable[[
     return lambda _: VOID_NAMESPACE
 
 
-def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
+def second_key_reader(key: KeyOfRow | None, second: KeyOfRow) -> Callable[[Any], Any]:
+    """Return a function that takes a row of the second input and returns its key.
+
+    A key of several fields has the names of the first input's fields, as on Spark.
+
+    Args:
+        key: the key of the first input.
+        second: the key of the second input.
+
+    Raises:
+        ArgumentTypeError, ArgumentValueError: as ``key_reader``.
+    """
+    return key_reader(second, "second_key", _several_names(key))
+
+
+def _several_names(key: KeyOfRow | None) -> Sequence[str]:
+    """Return the names of the key's fields if it has several fields; else no names."""
+    if key is None or isinstance(key, str) or callable(key) or len(key) == 1:
+        return ()
+    return key
+
+
+def key_reader(key: KeyOfRow, what: str, fields: Sequence[str] = ()) -> Callable[[Any], Any]:
     """Return a function that takes a row and returns the row's key.
 
     Args:
         key: the name of the key field; or several names, for which the key is a row of these
             fields; or a function, which is returned unchanged.
         what: the argument's name, for errors.
+        fields: the names of the fields in a key of several fields; by default those in ``key``.
 
     Raises:
         ArgumentTypeError: ``key`` has another type.
-        ArgumentValueError: ``key`` names no field, or a field twice.
+        ArgumentValueError: ``key`` names no field, or a field twice, or not as many as ``fields``.
     """
     if isinstance(key, str) or callable(key):
         return selector(key, what)
@@ -75,10 +98,12 @@ def key_reader(key: KeyOfRow, what: str) -> Callable[[Any], Any]:
         check_type(what, name, str)
     if not key or len(set(key)) < len(key):
         raise ArgumentValueError(what, "at least one field's name, each once", brief(key))
+    if fields and len(key) != len(fields):
+        raise ArgumentValueError(what, f"as many names as key has: {len(fields)}", brief(key))
     readers = [selector(name, what) for name in key]
     if len(readers) == 1:
         return readers[0]
-    make = row_type(key)
+    make = row_type(fields or key)
     return lambda row: make(*[read(row) for read in readers])
 
 
@@ -101,13 +126,14 @@ def declared_key_type(
     """
     if isinstance(function, KeylessFunction):
         return VoidNamespace
-    if declared is None or key is None or isinstance(key, str) or callable(key) or len(key) == 1:
+    fields = _several_names(key)
+    if declared is None or not fields:
         return declared
     codec = key_codec_for(declared, get_registry((config or Config()).plugins).serializer)
-    if not isinstance(codec, TupleKeyCodec) or len(codec.parts) != len(key):
-        expected = f"a tuple of the types of {', '.join(key)}, as tuple[str, int]"
+    if not isinstance(codec, TupleKeyCodec) or len(codec.parts) != len(fields):
+        expected = f"a tuple of the types of {', '.join(fields)}, as tuple[str, int]"
         raise ArgumentValueError("key_type", expected, brief(declared))
-    return codec if codec.names else row_key_codec(codec.parts, key)
+    return codec if codec.names else row_key_codec(codec.parts, fields)
 
 
 # ---------------------------------------------------------------- frames

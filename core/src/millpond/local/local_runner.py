@@ -41,10 +41,10 @@ from millpond.local.local_inputs import (
     KeyOfRow,
     declared_key_type,
     iterate_rows,
-    key_reader,
     key_selector,
     record_batches,
     row_frame,
+    second_key_reader,
 )
 from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.opening import (
@@ -156,7 +156,8 @@ def run(
     first = _Input.from_arguments(
         given, key_selector(function, key), event_time, "event_time", "process_element"
     )
-    inputs = _inputs(function, first, second, second_key, second_event_time)
+    second_reader = first.key if second_key is None else second_key_reader(key, second_key)
+    inputs = _inputs(function, first, second, second_reader, second_event_time)
     timed = frozenset(each.method for each in inputs if each.is_timed)
     faults = RowFaults(on_error, null_event_times, timed)
     faults.check(function, "mp.local.run(...)")
@@ -207,7 +208,7 @@ def _inputs(
     function: OperatorFunction[Any],
     first: _Input,
     second: Iterable[Any] | pa.Table | pa.RecordBatch | None,
-    second_key: KeyOfRow | None,
+    second_key: Callable[[Any], Any],
     second_event_time: str | Callable[[Any], Any] | None,
 ) -> list[_Input]:
     """Return the first input alone, or both inputs for a ``KeyedCoProcessFunction``.
@@ -219,8 +220,9 @@ def _inputs(
     check_type("function", function, KeyedCoProcessFunction)
     assert isinstance(function, KeyedCoProcessFunction)
     rows = () if second is None else iterate_rows(second, "second")
-    key = first.key if second_key is None else key_reader(second_key, "second_key")
-    other = _Input.from_arguments(rows, key, second_event_time, "second_event_time", INPUTS[1])
+    other = _Input.from_arguments(
+        rows, second_key, second_event_time, "second_event_time", INPUTS[1]
+    )
     inputs = [attrs.evolve(first, method=INPUTS[0]), other]
     return inputs[::-1] if function.second_input_first else inputs
 
