@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -222,6 +222,9 @@ class IgnoresStateOptions(Mutant):
     """A backend that declares options for single states, and ignores them."""
 
     capabilities = Mutant.capabilities | {Capability.PER_STATE_OPTIONS}
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        super().check_options({name: v for name, v in options.items() if name != "state"})
 
     def create_keyed_backend(self, parameters: KeyedBackendParameters) -> KeyedStateBackend:
         options = {name: v for name, v in parameters.options.items() if name != "state"}
