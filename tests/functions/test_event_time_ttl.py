@@ -282,8 +282,15 @@ def test_a_local_run_expires_by_the_watermark(backend):
     ]
 
 
+def test_a_row_finds_older_entries_until_the_watermark_has_passed():
+    """The watermark before the row decides, and not the event time of the row."""
+    rows = [{"k": "a", "ms": at} for at in (0, 500, 501)]
+    found = mp.local.run(Recent(), rows, key="k", event_time="ms", watermark_delay=0)
+    assert found == [[0], [0, 500], [500, 501]]
+
+
 def test_without_a_watermark_nothing_expires():
-    """A run without a watermark keeps everything, also in the timers at the end of the input."""
+    """Without a watermark rows find everything; a timer finds the state at its own time."""
 
     class Kept(Recent):
         def process_element(self, row, context):
