@@ -167,6 +167,45 @@ def test_changed_conditions_and_limits(handle):
         assert opened.output == ["ac"]
 
 
+def test_a_lowered_number_of_rows():
+    """After the limit of a loop is lowered, a stored partial match takes one more row at most."""
+    searches = [
+        search_for(Pattern.begin("a").times(number), ROW).select(kinds) for number in (4, 2)
+    ]
+    with harness(searches[0]) as opened:
+        for time in range(3):
+            opened.process(row("a"), time)
+        opened.advance_watermark(2)
+        stored = opened.snapshot()
+    with harness(searches[1], restore=stored) as opened:
+        for time in range(3, 6):
+            opened.process(row("a"), time)
+        opened.advance_watermark(9)
+        assert opened.output == ["aaaa", "aaa", "aa", "aa", "aa"]
+
+
+def test_matches_that_wait_when_skip_changes():
+    """Without a skip strategy, the matches that it made wait are output."""
+
+    def searched(skip):
+        first = Pattern.begin("lower", lambda row: row.kind.islower(), skip=skip)
+        pattern = first.followed_by(
+            "upper", lambda row, match: row.kind == match["lower"][0].kind.upper()
+        )
+        return search_for(pattern.within(50), ROW).select(kinds)
+
+    with harness(searched(AfterMatchSkipStrategy.skip_past_last_event())) as opened:
+        for time, kind in enumerate("abB"):
+            opened.process(row(kind), time)
+        opened.advance_watermark(3)
+        assert opened.output == []
+        stored = opened.snapshot()
+    with harness(searched(AfterMatchSkipStrategy.no_skip()), restore=stored) as opened:
+        opened.advance_watermark(60)
+        assert opened.output == ["bB"]
+        assert opened._backend.num_state_entries() == 0
+
+
 def test_changed_stages(handle):
     """With other stages, stored partial matches are refused."""
     pattern = Pattern.begin("a").next("c")

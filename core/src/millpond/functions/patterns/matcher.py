@@ -154,7 +154,9 @@ class Automaton:
         if node.count < stage.least:
             # As in Flink, ``not_followed_by`` applies from the first row of the stage before.
             return again | (followers & self._lasting)
-        waits = followers if node.count == stage.most else again | followers
+        # After a restore the count may be higher than a limit that the user has lowered.
+        is_full = stage.most is not None and node.count >= stage.most
+        waits = followers if is_full else again | followers
         return waits | self.pending if self._ends_in_time and self.is_complete(node) else waits
 
     def is_complete(self, node: Node) -> bool:
@@ -324,6 +326,8 @@ class Matcher:
         if len(completed) > 1:
             completed.sort(key=_order)
         if not skip.is_skipping:
+            # A strategy before the last restore may have left matches that wait.
+            completed, self._completed = self._completed + completed, []
             return completed
         self._completed = sorted(self._completed + completed, key=lambda node: node.first_row)
         found = []
