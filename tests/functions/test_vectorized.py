@@ -179,6 +179,8 @@ def given(call):
         (lambda f, r, c: f.total.update_many(c.keys, [1]), "state 'total': 1 values for 2 keys"),
         (lambda f, r, c: f.total.update_many(c.keys, ["x", 1]), "expected int, got str 'x'"),
         (lambda f, r, c: f.total.update_many(c.keys, np.ones((2, 1))), "of one dimension"),
+        (lambda f, r, c: f.total.update_many({"a", "b"}, [1, 2]), "keys: expected a column"),
+        (lambda f, r, c: f.total.update_many(c.keys, {1, 2}), "values: expected a column"),
         (lambda f, r, c: f.sum.add_many(c.keys, [1], [2]), "positions are indices of the 2 keys"),
         (lambda f, r, c: f.sum.add_many(c.keys, [None, 1]), "an element must not be None"),
         (lambda f, r, c: f.sum.add_many(c.keys, None), "the column of elements must not be None"),

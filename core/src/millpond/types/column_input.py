@@ -76,7 +76,7 @@ def column_values(given: Any, name: str) -> list[Any]:
             return _pandas_values(given, name)
         return _numpy_values(given, name)
     check_type(name, given, Iterable)
-    if isinstance(given, (str, bytes, Mapping)):
+    if isinstance(given, (str, bytes, Mapping, set, frozenset)):  # a set has no order
         raise ArgumentTypeError(name, "a column: an array or a list", brief(given))
     return list(given)
 
