@@ -102,3 +102,18 @@ def test_a_frame_is_padded_to_several_states():
     nothing = pd.DataFrame({"c0": None}, index=range(2))
     joined = pd.concat([frame, nothing], ignore_index=True)
     assert pa.Array.from_pandas(joined["c0"]).to_pylist() == [[1, 2], None, None]
+
+
+@pytest.mark.filterwarnings("ignore:The behavior of DataFrame concatenation")
+@pytest.mark.parametrize("empty", [0, 2])
+def test_a_column_without_values_precedes_one_with_values(empty):
+    """If a column has only nulls in the first of several frames, it is still one Arrow array."""
+    codec = OutputCodec.from_schema(StructType().add("n", LongType()).add("d", DoubleType()))
+    frames = [codec.frame(codec.columns([row], "op")) for row in ((1, None), (2, NAN), (None, 3.0))]
+    nothing = pd.DataFrame({"c0": None, "c1": None}, index=range(empty))
+    joined = pd.concat([*frames, nothing], ignore_index=True)
+    arrays = [pa.Array.from_pandas(joined[name]) for name in joined]
+    pa.RecordBatch.from_arrays(arrays, names=["c0", "c1"])
+    nulls = [None] * empty
+    assert arrays[0].to_pylist() == [1, 2, None, *nulls]
+    assert repr(arrays[1].to_pylist()) == repr([None, NAN, 3.0, *nulls])

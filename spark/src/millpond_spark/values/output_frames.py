@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import countOf, itemgetter
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import pandas as pd
@@ -280,6 +280,11 @@ class _ArrowColumn(pd.arrays.ArrowExtensionArray):
     null.
     """
 
+    @property
+    @override
+    def dtype(self) -> _ArrowColumnType:
+        return _ArrowColumnType(cast(pd.ArrowDtype, super().dtype).pyarrow_dtype)
+
     @override
     def __arrow_array__(self, type: pa.DataType | None = None) -> pa.Array:
         array = super().__arrow_array__().combine_chunks()
@@ -288,6 +293,19 @@ class _ArrowColumn(pd.arrays.ArrowExtensionArray):
     @override
     def map(self, mapper: object, na_action: object = None) -> _ArrowColumn:
         return self
+
+
+class _ArrowColumnType(pd.ArrowDtype):
+    """The type of an ``_ArrowColumn``.
+
+    PySpark concatenates frames. If a column of the first frame has only nulls, pandas makes a new
+    column of them, whose class this type decides.
+    """
+
+    @classmethod
+    @override
+    def construct_array_type(cls) -> type[_ArrowColumn]:
+        return _ArrowColumn
 
 
 def _positions(names: tuple[str, ...], table: ResultTable, operator_uid: str) -> Sequence[int]:
