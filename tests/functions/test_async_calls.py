@@ -432,6 +432,62 @@ def test_processing_time_timers_wait_for_rows():
     assert all(found.index(("row", n)) < found.index(("timer", n)) for n in range(4))
 
 
+@pytest.mark.parametrize("by_event", [True, False])
+def test_a_timer_sets_a_due_timer_after_its_last_call(by_event):
+    """A due timer that another one sets after its call fires too, also if none are left."""
+
+    class Chain(mp.KeyedAsyncFunction):
+        def set(self, context, timestamp):
+            timers = context.timer_service()
+            if by_event:
+                timers.register_event_time_timer(timestamp)
+            else:
+                timers.register_processing_time_timer(timestamp)
+
+        def process_element(self, row, context):
+            self.set(context, 5)
+            yield answer(1)
+
+        def on_timer(self, timestamp, context):
+            yield answer(1)
+            yield timestamp
+            if timestamp < 8:
+                self.set(context, timestamp + 1)
+            self.set(context, 12)
+
+    with mp.testing.KeyedOperatorHarness(Chain(), key="k", key_type=int) as harness:
+        harness.process({"k": 1})
+        if by_event:
+            harness.advance_watermark(10)
+        else:
+            harness.advance_processing_time(11)
+        assert harness.output == [5, 6, 7, 8]
+
+
+def test_a_row_deletes_a_due_timer_after_its_call():
+    """A due timer does not fire if a row, whose call still runs, deletes it or sets it again."""
+    clock = mp.ManualClock(0)
+
+    class Deleting(mp.KeyedAsyncFunction):
+        def process_element(self, row, context):
+            timers = context.timer_service()
+            timers.register_processing_time_timer(1)
+            if row.n == 2:
+                clock.advance(10)
+            yield answer(3)
+            if context.current_key:
+                timers.delete_processing_time_timer(1)
+            else:
+                timers.register_processing_time_timer(1)
+            yield "row", row.n
+
+        def on_timer(self, timestamp, context):
+            yield "timer", context.current_key
+
+    found = mp.local.run(Deleting(), numbered(4), key="k", clock=clock)
+    assert sorted(found) == [*(("row", n) for n in range(4)), ("timer", 0)]
+
+
 def test_the_watermark_does_not_overtake_rows():
     """After its call a row sees the watermark that was current when it came."""
 

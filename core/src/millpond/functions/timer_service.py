@@ -75,7 +75,7 @@ class TimerService:
         self._growing[domain] = queue
         return queue
 
-    def _due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
+    def due(self, domain: TimeDomain, timestamp: int) -> Iterator[Timer]:
         """Remove and yield the timers of a domain whose time is at most ``timestamp``."""
         if self._backend.has_timers(domain.value):
             yield from self._queue(domain).due(timestamp)
@@ -143,7 +143,7 @@ class TimerService:
         """
         if timestamp > self._watermark:
             self._watermark = timestamp
-            yield from self._due(TimeDomain.EVENT_TIME, timestamp)
+            yield from self.due(TimeDomain.EVENT_TIME, timestamp)
 
     def next_due(self) -> tuple[int | None, int | None]:
         """Return the times in ms of the first event-time timer and the first processing-time timer.
@@ -174,4 +174,4 @@ class TimerService:
         """Yield the processing-time timers whose time has passed."""
         now = self._clock.now_ms
         if now > MIN_TIMESTAMP:  # no timer has an earlier time
-            yield from self._due(TimeDomain.PROCESSING_TIME, now - 1)
+            yield from self.due(TimeDomain.PROCESSING_TIME, now - 1)

@@ -272,11 +272,23 @@ class AsyncOperator(KeyedOperator):
 
     @override
     def _fire(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> None:
-        is_first = True
+        by_event = domain is TimeDomain.EVENT_TIME
+        now = self.timers.current_processing_time()
+        while self._fire_once(due, domain, output):
+            # The last calls may have set timers that are due too.
+            limit = self.timers.current_watermark() if by_event else now - 1
+            due = self.timers.due(domain, limit)
+
+    def _fire_once(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> bool:
+        """Fire due timers, wait for their calls, and return whether there were any timers."""
+        has_fired = False
         for timer in due:
-            if is_first:
+            if not has_fired and len(self._loop):
+                # The rows that run may still delete this timer, or set an earlier one.
+                self._put_back(timer, domain)
                 self.drain(output)
-                is_first = False
+                continue
+            has_fired = True
             if domain is TimeDomain.EVENT_TIME:
                 self._event_time.advance(timer.timestamp)
             entry = self._entry(
@@ -285,15 +297,19 @@ class AsyncOperator(KeyedOperator):
             entry.context.time_domain, entry.context.namespace = domain, timer.namespace
             if entry.address in self._waiting:
                 # An earlier timer of the key may still delete this one.
-                self._backend.current.select(timer.key, timer.key_group)
-                self.timers.put_back(domain, timer)
+                self._put_back(timer, domain)
                 while entry.address in self._waiting:
                     self._finish_call(output)
                 continue
             self.timers_fired += 1
             self._admit(entry, output)
-        if not is_first:
+        if has_fired:
             self.drain(output)
+        return has_fired
+
+    def _put_back(self, timer: Timer, domain: TimeDomain) -> None:
+        self._backend.current.select(timer.key, timer.key_group)
+        self.timers.put_back(domain, timer)
 
     def _entry(
         self, method: str, key: Any, group: int, argument: Any, timestamp: int | None
