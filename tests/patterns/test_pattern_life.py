@@ -135,6 +135,19 @@ def test_state_is_bounded_by_within(backend, by_event):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_waiting_rows_of_one_time_are_stored_singly(backend):
+    """A waiting row costs the same if many rows of its time wait already, also at the last time."""
+    function = search_for(Pattern.begin("all").times(20).consecutive(), ROW).select(kinds)
+    with harness(function, backend=backend) as opened:
+        for time in (5, 2**63 - 1):
+            for kind in "abcdefghij":
+                opened.process(row(kind), time)
+        assert opened._backend.num_state_entries() == 20
+        opened.advance_watermark(2**63 - 1)
+        assert opened.output == ["abcdefghij" * 2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_savepoints(backend, tmp_path):
     """Partial matches and waiting rows pass through a savepoint to another backend."""
     function = search_for(PAIR.within(100), ROW).select(kinds)

@@ -158,7 +158,7 @@ class PatternOperator(BuiltInFunction):
         row_type: Any = as_declared(self._row_type)
         self._automaton = Automaton(self._pattern)
         self._converted = row_converter(row_type)
-        waiting = SortedMapStateDescriptor("waiting", int, tuple[row_type, ...])
+        waiting = SortedMapStateDescriptor("waiting", tuple[int, int], row_type)
         self._waiting = context.get_sorted_map_state(waiting)
         self._taken = context.get_map_state(MapStateDescriptor("taken", int, row_type))
         self._matches = context.get_state(ValueStateDescriptor("matches", StoredMatches))
@@ -174,7 +174,12 @@ class PatternOperator(BuiltInFunction):
         time = context.event_time
         if time <= self._timers.current_watermark():
             return self._put_aside(row)
-        self._waiting[time] = (*self._waiting.get(time, ()), self._converted(row))
+        # One entry per row: adding to a tuple of rows would cost more with each row of this time.
+        number = 0
+        if (time, 0) in self._waiting:
+            [((_, last), _)] = self._waiting.range((time, 0), _behind(time), reverse=True, limit=1)
+            number = last + 1
+        self._waiting[time, number] = self._converted(row)
         self._timers.register(self._domain, time)
         return None
 
@@ -200,12 +205,11 @@ class PatternOperator(BuiltInFunction):
 
         Remove their timers too, except the timer for ``timestamp``, which fires.
         """
-        for time, rows in self._waiting.range(None, None if now == MAX_TIMESTAMP else now + 1):
-            self._waiting.remove(time)
-            if time != timestamp:
+        for (time, number), row in self._waiting.range(None, _behind(now)):
+            self._waiting.remove((time, number))
+            if number == 0 and time != timestamp:
                 self._timers.delete(self._domain, time)
-            for row in rows:
-                yield time, row
+            yield time, row
 
     def _processed(self, rows: Iterable[tuple[int, Any]], now: int) -> Iterator[Any]:
         """Process rows with their times, and yield the output rows up to the time ``now``."""
@@ -264,3 +268,8 @@ class PatternOperator(BuiltInFunction):
             self._matches.clear()
         else:
             self._matches.update(after)
+
+
+def _behind(time: int) -> Any:
+    """Return the end of the range of the waiting rows up to ``time``."""
+    return None if time == MAX_TIMESTAMP else (time + 1,)
