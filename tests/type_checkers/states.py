@@ -462,3 +462,8 @@ def joins(orders: list[Order], points: list[Point]) -> None:
     mp.AsOfJoin(Order, Point, how="full")  # E: arg-type reportArgumentType
     table: mp.LookupJoin[str, Order, Point] = mp.LookupJoin(Point)
     assert_type(mp.local.run(table, orders, key="item"), Output[tuple[Order | None, Point | None]])
+    ddl = mp.IntervalJoin("item string", "item string, x double", lower=0, upper=5)
+    assert_type(ddl, mp.IntervalJoin[Any, Any, Any])
+    assert_type(mp.AsOfJoin(Order, "item string"), mp.AsOfJoin[Any, Order, Any])
+    mp.LookupJoin("item string, x double")
+    mp.LookupJoin(5)  # E: arg-type reportArgumentType

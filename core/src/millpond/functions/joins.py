@@ -220,8 +220,8 @@ class IntervalJoin(_Join[K, LEFT, RIGHT]):
 
     def __init__(
         self,
-        left_type: DeclaredType[LEFT],
-        right_type: DeclaredType[RIGHT],
+        left_type: DeclaredType[LEFT] | str,
+        right_type: DeclaredType[RIGHT] | str,
         *,
         lower: timedelta | int,
         upper: timedelta | int,
@@ -334,8 +334,8 @@ class AsOfJoin(_Join[K, LEFT, RIGHT]):
 
     def __init__(
         self,
-        left_type: DeclaredType[LEFT],
-        right_type: DeclaredType[RIGHT],
+        left_type: DeclaredType[LEFT] | str,
+        right_type: DeclaredType[RIGHT] | str,
         *,
         how: Literal["inner", "left"] = "inner",
         tolerance: timedelta | int | None = None,
@@ -345,7 +345,8 @@ class AsOfJoin(_Join[K, LEFT, RIGHT]):
         if tolerance is not None:
             self._tolerance = milliseconds(tolerance, "tolerance", least=0, place=self._place)
         self._left_rows = _timed_rows("left", left_type)
-        self._right_rows = SortedMapStateDescriptor("right", int, right_type)
+        value: Any = right_type
+        self._right_rows = SortedMapStateDescriptor("right", int, value)
         self._right_rows.value_serializer()  # raises now if the type cannot be stored
         self._converters = row_converter(left_type), row_converter(right_type)
 
@@ -466,7 +467,7 @@ class LookupJoin(_Join[K, LEFT, RIGHT]):
 
     def __init__(
         self,
-        right_type: DeclaredType[RIGHT],
+        right_type: DeclaredType[RIGHT] | str,
         *,
         how: Literal["inner", "left"] = "inner",
         ttl: StateTtlConfig | None = None,
@@ -500,7 +501,7 @@ class LookupJoin(_Join[K, LEFT, RIGHT]):
 
 
 def _timed_rows(
-    name: str, row_type: DeclaredType[Any], *, flagged: bool = False
+    name: str, row_type: DeclaredType[Any] | str, *, flagged: bool = False
 ) -> SortedMapStateDescriptor[tuple[int, int], Any]:
     """Return the descriptor of ``TimedRows``; raise ConfigError if the rows cannot be stored.
 
