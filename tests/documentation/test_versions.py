@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pyspark
 import pytest
 from millpond import errors
@@ -12,6 +13,7 @@ from millpond.spark import configure
 from millpond_spark.session.session import (
     HIGHEST_PANDAS,
     LOWEST_PYSPARK,
+    require_pyspark,
     spark_configuration,
 )
 from pyspark.sql import SparkSession
@@ -130,6 +132,21 @@ def test_a_newer_pandas_is_refused(monkeypatch):
         ):
             call()
     assert f"pandas>=2.2,<{HIGHEST_PANDAS + 1}" in matrix.declared("spark")
+
+
+@pytest.mark.parametrize(("spark", "arrow"), [("4.0.0", "26.0.0"), ("4.0.0", "27.1.0.dev2")])
+def test_a_pyarrow_with_which_streams_fail_is_refused(monkeypatch, spark, arrow):
+    """The error names both versions and the remedy; an older pyarrow or a newer PySpark is accepted."""
+    monkeypatch.setattr(pyspark, "__version__", spark)
+    monkeypatch.setattr(pa, "__version__", "25.0.0")
+    require_pyspark()
+    monkeypatch.setattr(pa, "__version__", arrow)
+    for fixed in ("4.0.5", "4.0.5.dev1", "4.1.4"):
+        monkeypatch.setattr(pyspark, "__version__", fixed)
+        require_pyspark()
+    monkeypatch.setattr(pyspark, "__version__", spark)
+    with pytest.raises(errors.ConfigError, match=rf"pyarrow: version {arrow}.*PySpark {spark}"):
+        configure(SparkSession.builder, parallelism=1)
 
 
 @pytest.mark.parametrize("version", ["3.5.9", "3.10.0.dev1"])

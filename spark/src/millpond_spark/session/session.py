@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
+import pyarrow as pa
 import pyspark
 from millpond.arguments import check_type
 from millpond.config import Config
@@ -20,12 +22,14 @@ from millpond_spark.session.internals import hadoop_configuration
 
 LOWEST_PYSPARK = (4, 0)
 HIGHEST_PANDAS = 2
+FIXED_PYSPARK, STRICT_PYARROW = (4, 0, 5), 26
+"""Earlier releases of PySpark pass floats to ``RecordBatch.slice``; this pyarrow refuses floats."""
 _S3A = "fs.s3a."
 _PLACES = ("checkpoint.dir", "checkpoint.restore")
 
 
 def require_pyspark() -> None:
-    """Raise ConfigError if PySpark is too old, or pandas too new."""
+    """Raise ConfigError if PySpark is too old, or pandas or pyarrow too new for it."""
     environment = "the Python environment"
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < LOWEST_PYSPARK:
         lowest = ".".join(map(str, LOWEST_PYSPARK))
@@ -37,6 +41,13 @@ def require_pyspark() -> None:
             "None; PySpark and Millpond do not support it yet. Install 'pandas<3'"
         )
         raise ConfigError("pandas", reason, environment)
+    patch = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:3]))
+    if patch < FIXED_PYSPARK and int(pa.__version__.partition(".")[0]) >= STRICT_PYARROW:
+        reason = (
+            f"version {pa.__version__} is installed, with which streams with state fail in PySpark "
+            f"{pyspark.__version__}. Install 'pyarrow<26' or the newest patch release of PySpark"
+        )
+        raise ConfigError("pyarrow", reason, environment)
 
 
 def is_connect(session: object) -> bool:
