@@ -707,6 +707,22 @@ def test_a_wrong_result_names_async_invoke():
         mp.local.run(Wrong(), numbered(1))
 
 
+def test_async_invoke_must_be_a_coroutine_function():
+    """async_invoke must be neither an asynchronous generator nor without async."""
+
+    class Generator(mp.AsyncFunction):
+        async def async_invoke(self, row):
+            yield row.n
+
+    class Synchronous(mp.AsyncFunction):
+        def async_invoke(self, row):
+            return [row.n]
+
+    for kind in (Generator, Synchronous):
+        with pytest.raises(errors.UserFunctionError, match=r"async def.*from .*async_invoke"):
+            mp.local.run(kind(), numbered(1))
+
+
 @pytest.mark.parametrize(
     ("attribute", "value"),
     [("capacity", 0), ("capacity", True), ("capacity", "5"), ("timeout", 5), ("ordered", None),
@@ -719,6 +735,29 @@ def test_wrong_settings(attribute, value):
         type("Wrong", (Together,), {attribute: value})
     with pytest.raises(kinds, match=rf"Together.{attribute}: expected"):
         mp.local.run(Together(1, **{attribute: value}), numbered(1), key="k")
+
+
+def test_settings_in_fields_and_properties():
+    """Fields of attrs and properties can be settings; their values are checked in instances."""
+
+    @attrs.define
+    class Fields(mp.AsyncFunction):
+        capacity: int = 7
+        timeout: timedelta = attrs.field(factory=lambda: timedelta(seconds=9))
+
+        async def async_invoke(self, row):
+            return [(self.capacity, self.timeout.seconds)]
+
+    class Properties(Together):
+        @property
+        def ordered(self):
+            return 5
+
+    assert mp.local.run(Fields(capacity=2), numbered(1)) == [(2, 9)]
+    with pytest.raises(errors.ArgumentValueError, match=r"Fields.capacity: expected"):
+        mp.local.run(Fields(capacity=0), numbered(1))
+    with pytest.raises(errors.ArgumentTypeError, match=r"Properties.ordered: expected"):
+        mp.local.run(Properties(1), numbered(1), key="k")
 
 
 def test_the_errors_travel():

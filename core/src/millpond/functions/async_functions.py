@@ -11,7 +11,7 @@ from typing_extensions import TypeVar, override
 
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.functions.functions import Context, KeyedFunction, KeylessFunction, ProcessContext
-from millpond.functions.user_code import rows_of
+from millpond.functions.user_code import result_error, rows_of
 
 K = TypeVar("K", default=Any)
 T = TypeVar("T", default=Any)
@@ -23,6 +23,10 @@ RowsAndCalls: TypeAlias = Generator[T | Awaitable[Any], Any, None] | Iterable[T]
 
 The awaitables are calls: the ``yield`` of an awaitable returns its result.
 """
+
+
+_PLAIN = (int, float, str, timedelta, type(None))
+"""Types of settings that are checked when a class is defined."""
 
 
 class AsyncCalls:
@@ -43,7 +47,9 @@ class AsyncCalls:
     @override
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        check_settings(cls, cls.__qualname__)
+        # Properties and fields of attrs have values in instances only.
+        if all(isinstance(getattr(cls, name), _PLAIN) for name in AsyncCalls.__annotations__):
+            check_settings(cls, cls.__qualname__)
 
     async def async_open(self) -> None:
         """Open resources of the calls, such as a client; called once per subtask, after ``open``.
@@ -106,6 +112,10 @@ class AsyncFunction(AsyncCalls, KeylessFunction[OUT], Generic[IN, OUT]):
 
     def process_element(self, row: IN, context: ProcessContext) -> RowsAndCalls[OUT]:  # type: ignore[return]  # of a generator
         """Handle a row: yield output rows and awaitables. By default, await ``async_invoke``."""
-        rows = yield self.async_invoke(row)
+        call = self.async_invoke(row)
+        if not isinstance(call, Awaitable):
+            expected = "a coroutine that returns a list: use async def and return, without yield,"
+            raise result_error(self.async_invoke, call, expected)
+        rows = yield call
         if rows is not None:
             yield from rows_of(self.async_invoke, rows)
