@@ -485,6 +485,25 @@ def test_a_savepoint_shows_the_times(tmp_path):
         assert again.output == [[7, 8, 9], [7, 9, 9]]
 
 
+def test_a_made_savepoint_has_the_processing_time_until_it_is_edited(tmp_path):
+    """Entries of a SavepointWriter have the time of the clock; an edited time counts instead."""
+    path, row = tmp_path / "made", {"k": "a", "recent": [7], "ms": 9}
+    recent = mp.ListStateDescriptor("recent", int).enable_time_to_live(settings(100, True, False))
+    mp.SavepointWriter.new_savepoint().with_operator("harness", [row], recent, key="k").write(path)
+    for edited, expected in ((False, [7, 9]), (True, [9])):
+        if edited:
+            (file,) = path.rglob("*.parquet")
+            table = pq.read_table(file)
+            place = table.column_names.index("ttl_timestamp")
+            times = pa.array([[900]], table.schema.field(place).type)
+            pq.write_table(table.set_column(place, table.schema.field(place), times), file)
+            mp.seal_savepoint(path)
+        with mp.testing.KeyedOperatorHarness(Recent(), key="k", restore=path) as harness:
+            harness.advance_watermark(1000)
+            harness.process(row, 1000)
+            assert harness.output == [expected]
+
+
 @pytest.mark.parametrize("restored", BACKENDS)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_rescale_takes_the_highest_watermark(backend, restored):
