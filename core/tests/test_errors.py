@@ -13,14 +13,20 @@ CLASSES = [
     for value in vars(errors).values()
     if inspect.isclass(value) and issubclass(value, errors.MillpondError)
 ]
-SAMPLES = {"str": "x", "int": 1, "tuple[str, ...]": ("x", "y"), "str | None": "x"}
+SAMPLES = {"str": "x", "int": 1, "float": 1.5, "tuple[str, ...]": ("x", "y"), "str | None": "x"}
 
 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_errors_survive_pickling(cls):
     """Each error has the same fields and message after pickling."""
     hints = typing.get_type_hints(cls)
-    names = {str: "str", int: "int", tuple[str, ...]: "tuple[str, ...]", str | None: "str | None"}
+    names = {
+        str: "str",
+        int: "int",
+        float: "float",
+        tuple[str, ...]: "tuple[str, ...]",
+        str | None: "str | None",
+    }
     given = {field.name: SAMPLES[names[hints[field.name]]] for field in attrs.fields(cls)}
     late = {field.name: given.pop(field.name) for field in attrs.fields(cls) if not field.init}
     error = cls(**given)
