@@ -412,10 +412,13 @@ WRITES = [
 
 
 @pytest.mark.parametrize("write", WRITES)
-def test_a_state_without_ttl_refuses_one(write):
+@pytest.mark.parametrize("disabled", [False, True])
+def test_a_state_without_ttl_refuses_one(write, disabled):
     """A write with `ttl` to a state without TTL changes nothing, and the error says what to do."""
-    made = states()
-    with pytest.raises(errors.ConfigError, match="call enable_time_to_live on its descriptor"):
+    update_type = mp.UpdateType.DISABLED
+    made = states(mp.StateTtlConfig(ms(9), update_type=update_type)) if disabled else states()
+    cure = "call enable_time_to_live on its descriptor, with another update type than DISABLED"
+    with pytest.raises(errors.ConfigError, match=cure):
         write(made, ms(5))
     write(made, None)
     assert made[0].value() or made[1].get() or dict(made[2])

@@ -585,7 +585,8 @@ def first_entries(entries: Iterator[T], limit: int | None) -> Iterator[T]:
 
 def no_ttl_error(place: str) -> ConfigError:
     """Return the error for a write with a `ttl` to a state without time to live."""
-    reason = "the state has no time to live: call enable_time_to_live on its descriptor"
+    cure = "call enable_time_to_live on its descriptor, with another update type than DISABLED"
+    reason = f"the state has no time to live: {cure}"
     return ConfigError("ttl", reason, place)
 
 
