@@ -170,3 +170,38 @@ def test_timeouts_of_a_wrong_type(given):
     """A timeout of another type is refused by its name."""
     with pytest.raises(errors.ArgumentTypeError, match="idle_timeout"):
         mp.testing.KeyedOperatorHarness(Watermarks(), key="k", idle_timeout=given)
+
+
+def _lost_in_a_chain(first, second):
+    """Return the number of late rows in a chain of windows with these idle timeouts.
+
+    The rows come every ms for 100 ms, and then there is none for 100 ms.
+    """
+    clock, read = 1_000, 0
+    with (
+        mp.testing.KeyedOperatorHarness(
+            _counts(), key="k", clock_ms=clock, idle_timeout=first
+        ) as before,
+        mp.testing.KeyedOperatorHarness(
+            _counts(), key="k", clock_ms=clock, idle_timeout=second
+        ) as behind,
+    ):
+        for clock in range(1_000, 2_000):
+            before.advance_processing_time(clock)
+            if clock // 100 % 2:
+                before.process({"k": "a"}, clock)
+                before.advance_watermark(clock - 1)
+            results = list(before.output)[read:]
+            read += len(results)
+            if not results:
+                behind.advance_processing_time(clock)
+            for key, _, end, _ in results:
+                behind.process({"k": key}, end - 1)
+        return len(behind.output.side_output(LATE))
+
+
+def test_a_shorter_timeout_behind_an_operator():
+    """Rows that an idle operator yields are late only if the timeout behind it is shorter."""
+    assert _lost_in_a_chain(40, 20)
+    assert not _lost_in_a_chain(40, 40)
+    assert not _lost_in_a_chain(20, 40)
