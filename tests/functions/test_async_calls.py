@@ -5,6 +5,7 @@ import contextlib
 import copy
 import pickle
 import threading
+import time
 from datetime import timedelta
 
 import attrs
@@ -600,6 +601,20 @@ def test_retries():
             yield rows
 
     assert mp.local.run(Retrying(), numbered(1)) == [[0]]
+
+
+def test_the_timeout_begins_with_the_call():
+    """Slow code of other rows before a call begins does not count."""
+
+    class Slow(mp.KeyedAsyncFunction):
+        timeout = timedelta(milliseconds=300)
+
+        def process_element(self, row, context):
+            time.sleep(0.2)
+            yield answer(3)
+            yield row.n
+
+    assert mp.local.run(Slow(), numbered(4), key="k") == [0, 1, 2, 3]
 
 
 def test_dead_letters_refuse_changes_of_other_state():

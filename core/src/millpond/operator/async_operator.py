@@ -75,6 +75,11 @@ class CallLoop:
         self._calls[task] = owner
         task.add_done_callback(self._end)
         if seconds is not None:
+            # Not yet: the caller's code may take longer than ``seconds`` before the call begins.
+            self._loop.call_soon(self._limit, task, seconds)
+
+    def _limit(self, task: asyncio.Task[Any], seconds: float) -> None:
+        if not task.done():
             self._timers[task] = self._loop.call_later(seconds, self._expire, task, seconds)
 
     def _expire(self, task: asyncio.Task[Any], seconds: float) -> None:
