@@ -132,6 +132,15 @@ def test_rows_without_event_time_end_a_pause():
     assert harness.output == [mp.MIN_TIMESTAMP] * 4 + [7]
 
 
+def test_an_idle_watermark_has_64_bits():
+    """The watermark of an idle subtask stops at the greatest timestamp."""
+    with mp.testing.KeyedOperatorHarness(Watermarks(), key="k", idle_timeout=10) as harness:
+        harness.process({"k": "a"}, timestamp=mp.MAX_TIMESTAMP - 5)
+        harness.advance_processing_time(50)
+        harness.process({"k": "a"})
+    assert harness.output == [mp.MIN_TIMESTAMP, mp.MAX_TIMESTAMP]
+
+
 class Frames(mp.VectorizedProcessFunction):
     """Vectorized function that sets a timer at the time of each row."""
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import attrs
 
-from millpond.functions.timer_service import MIN_TIMESTAMP
+from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.functions.windows.window import milliseconds
 
 
@@ -65,4 +65,4 @@ class Idleness:
         if self.last_row is None or self.highest == MIN_TIMESTAMP:
             return MIN_TIMESTAMP
         idle = now - self.last_row - self.timeout
-        return MIN_TIMESTAMP if idle < 0 else self.highest + idle
+        return MIN_TIMESTAMP if idle < 0 else min(self.highest + idle, MAX_TIMESTAMP)
