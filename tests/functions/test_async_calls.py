@@ -556,6 +556,19 @@ def test_a_failed_call_fails_the_job():
     assert function.closed
 
 
+def test_the_error_of_a_call_has_no_other_context():
+    """The traceback of a dead letter shows the exception of the call only."""
+
+    class Failing(mp.AsyncFunction):
+        async def async_invoke(self, row):
+            raise PoisonError("no")
+
+    found = mp.local.run(Failing(), numbered(1), on_error="side_output")
+    (letter,) = found.side_output(mp.DEAD_LETTERS)
+    assert "RuntimeError" not in letter.traceback
+    assert letter.traceback.rstrip().endswith("PoisonError: no")
+
+
 def test_a_timeout_fails_the_job():
     """A call that takes too long is cancelled, and the error names the timeout."""
     function = Fragile(None, timeout=timedelta(milliseconds=1))

@@ -137,6 +137,10 @@ class CallLoop:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
+            is_running = False
+        else:
+            is_running = True
+        if not is_running:  # not within ``except``, which would be the context of users' errors
             return action()
         with ThreadPoolExecutor(1) as helper:
             return helper.submit(action).result()
