@@ -465,6 +465,32 @@ def test_a_timer_sets_a_due_timer_after_its_last_call(by_event):
         assert harness.output == [5, 6, 7, 8]
 
 
+def test_event_time_ttl_of_overlapping_timers():
+    """Later timers of other keys do not make entries of a key expire."""
+    soon = mp.StateTtlConfig(timedelta(milliseconds=20), time=mp.TtlTime.EVENT_TIME)
+
+    class Expiring(mp.KeyedAsyncFunction):
+        def open(self, context):
+            value = mp.ValueStateDescriptor("value", int).enable_time_to_live(soon)
+            self.value = context.get_state(value)
+
+        def process_element(self, row, context):
+            self.value.update(row.n)
+            context.timer_service().register_event_time_timer(5 if row.n == 0 else 100)
+
+        def on_timer(self, timestamp, context):
+            yield answer(3)
+            if timestamp == 5:
+                context.timer_service().register_event_time_timer(10)
+            yield timestamp, self.value.value()
+
+    with mp.testing.KeyedOperatorHarness(Expiring(), key="k", key_type=int) as harness:
+        for row in numbered(2):
+            harness.process(row, timestamp=0)
+        harness.advance_watermark(200)
+        assert harness.output == [(5, 0), (10, 0), (100, None)]
+
+
 def test_a_row_deletes_a_due_timer_after_its_call():
     """A due timer does not fire if a row, whose call still runs, deletes it or sets it again."""
     clock = mp.ManualClock(0)

@@ -290,14 +290,20 @@ class AsyncOperator(KeyedOperator):
 
     def _fire_once(self, due: Iterable[Timer], domain: TimeDomain, output: list[Any]) -> bool:
         """Fire due timers, wait for their calls, and return whether there were any timers."""
-        has_fired = False
+        has_fired, last = False, 0
         for timer in due:
             if not has_fired and len(self._loop):
                 # The rows that run may still delete this timer, or set an earlier one.
                 self._put_back(timer, domain)
                 self.drain(output)
                 continue
-            has_fired = True
+            is_later = has_fired and timer.timestamp != last
+            if is_later and len(self._loop) and self._keeps_event_time():
+                # The timer would raise the event time, by which entries of other keys expire.
+                self._put_back(timer, domain)
+                self.drain(output)
+                continue
+            has_fired, last = True, timer.timestamp
             if domain is TimeDomain.EVENT_TIME:
                 self._event_time.advance(timer.timestamp)
             entry = self._entry(
@@ -315,6 +321,10 @@ class AsyncOperator(KeyedOperator):
         if has_fired:
             self.drain(output)
         return has_fired
+
+    def _keeps_event_time(self) -> bool:
+        """Return whether a state has TTL of event time."""
+        return any(meta.watermark is not None for meta in self._backend.states.metas())
 
     def _put_back(self, timer: Timer, domain: TimeDomain) -> None:
         self._backend.current.select(timer.key, timer.key_group)
