@@ -108,6 +108,7 @@ EXCEPTIONS = {
     "StateTtlConfig.expired": ROWS,
     "Config.locating_errors": INSIDE,
     "OperatorId.from_text": INSIDE,
+    "TimerService.due": INSIDE,
     "*State.append_many": INSIDE,
     "*State.read_many": INSIDE,
     "*State.write_many": INSIDE,

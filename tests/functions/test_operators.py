@@ -187,7 +187,9 @@ def test_keys_and_functions_belong_together():
 def test_on_spark_too(spark, job_conf):
     """On Spark the driver refuses a function of the wrong kind before the query runs."""
     df = spark.createDataFrame([("a", 1)], "k string, n bigint")
-    with pytest.raises(errors.ConfigError, match="expected a ProcessFunction or a Broadcast"):
+    with pytest.raises(
+        errors.ConfigError, match="expected a ProcessFunction, an AsyncFunction or a Broadcast"
+    ):
         operator(df).process(Running(), output="k string", uid="x")
     with pytest.raises(errors.ConfigError, match="expected a KeyedProcessFunction"):
         key_by(df, "k").process(BufferingSink("."), output="k string", uid="x")

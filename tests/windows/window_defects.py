@@ -79,7 +79,7 @@ DEFECTS = {
     "processing-time timers fire at their time": (
         TimerService,
         "due_by_processing_time",
-        lambda self: self._due(mp.TimeDomain.PROCESSING_TIME, self._clock.now_ms),
+        lambda self: self.due(mp.TimeDomain.PROCESSING_TIME, self._clock.now_ms),
     ),
     "a window of processing time fires at its last moment": (
         ProcessingTimeTrigger,

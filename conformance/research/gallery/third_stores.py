@@ -20,6 +20,7 @@ from millpond.backend.bytestore.buffered_lists import (
 )
 from millpond.errors import MillpondError
 from millpond.spi import META_FAMILY
+from millpond.spi.keys import end_of_prefix
 from millpond_conformance.refused import largest_file
 from millpond_lmdb.store import LmdbStore
 from millpond_rocksdb.backend import RocksDBKeyedStateBackend
@@ -257,7 +258,8 @@ class _KeysTwice(RocksDBKeyedStateBackend):
         self.flush()
         family, layout = self.buffer.family(name), self._key.layout
         for group in self.key_group_range:
-            for chunk in self.buffer.chunks(family, self._key.group_prefixes[group]):
+            prefix = self._key.group_prefixes[group]
+            for chunk in self.buffer.chunks(family, prefix, end_of_prefix(prefix)):
                 physical = (address for address, _ in chunk)
                 yield from layout.addresses(physical, self.key_codec, namespaces)
 

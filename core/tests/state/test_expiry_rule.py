@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millpond.state.ttl.expiry_rule import (
     as_timestamp,
     has_expired,
-    is_older,
+    is_renewed,
     last_expired,
     own_expiry,
 )
@@ -33,7 +33,7 @@ TTLS = st.integers(1, 1 << 57)
 def test_an_own_expiry_is_independent_of_the_ttl(written, own, ttl, now):
     """An entry with its own TTL expires by it, whatever the TTL of the state is."""
     stamp = own_expiry(own, written)
-    assert not is_older(stamp, now)
+    assert not is_renewed(stamp, now)
     assert has_expired(stamp, ttl, now) == (written + own <= now)
     assert has_expired(as_timestamp(stamp, ttl), ttl, now) == (written + own <= now)
 
@@ -42,7 +42,7 @@ def test_an_own_expiry_is_independent_of_the_ttl(written, own, ttl, now):
 @given(TIMES, TTLS, TIMES)
 def test_a_timestamp_is_no_own_expiry(stamp, ttl, now):
     """The timestamps of entries without their own TTL expire by the TTL of the state."""
-    assert is_older(stamp, now) == (stamp < now)
+    assert is_renewed(stamp, now) == (stamp <= now)
     assert has_expired(stamp, ttl, now) == (stamp + ttl <= now)
 
 

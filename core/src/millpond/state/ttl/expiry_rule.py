@@ -45,9 +45,9 @@ def own_expiry(ttl_ms: int, now: int) -> int:
     return max(min(now + ttl_ms, -_EARLIEST - 1), -_OWN) - _OWN
 
 
-def is_older(stamp: int, now: int) -> bool:
+def is_renewed(stamp: int, now: int) -> bool:
     """Return whether an access at `now` renews `stamp`. It does not renew an own expiry."""
-    return _EARLIEST <= stamp < now
+    return _EARLIEST <= stamp <= now
 
 
 def as_timestamp(stamp: int, ttl_ms: int) -> int:

@@ -38,7 +38,7 @@ from millpond.state.interfaces import (
     ValueState,
     first_entries,
 )
-from millpond.state.ttl.expiry_rule import STAMP, has_expired, is_older, last_expired, lives_on
+from millpond.state.ttl.expiry_rule import STAMP, has_expired, is_renewed, last_expired, lives_on
 from millpond.state.ttl.ttl_config import StateTtlConfig, UpdateType
 from millpond.state.ttl.ttl_times import TtlTimes
 from millpond.types import SerializerSnapshot, TypeSerializer
@@ -239,7 +239,7 @@ class _TtlState(State):
             older = [
                 at
                 for at, each in enumerate(stamped)
-                if each is not None and at not in gone and is_older(each[1], stamp)
+                if each is not None and at not in gone and is_renewed(each[1], stamp)
             ]
             own = self._raw.read_many(keys)  # read again: the caller may modify the first objects
             write(keys.only(older), [(own[at][0], stamp) for at in older])
@@ -270,7 +270,7 @@ class TtlValueState(_TtlState, ValueState[Any]):
         if self._expired(stamped):
             self._raw.clear()
             return value if self._return_expired else None
-        if self._touch_on_read and is_older(stamped[1], now := self._writes.now_ms):
+        if self._touch_on_read and is_renewed(stamped[1], now := self._writes.now_ms):
             self._raw.update((value, now))
         return value
 
@@ -300,7 +300,7 @@ class TtlListState(_TtlMergingState, ListState[Any]):
         live = [stamped for stamped in stored if not self._expired(stamped)]
         if self._touch_on_read and live:
             now = self._writes.now_ms
-            self._raw.update([(v, now if is_older(stamp, now) else stamp) for v, stamp in live])
+            self._raw.update([(v, now if is_renewed(stamp, now) else stamp) for v, stamp in live])
         elif len(live) < len(stored):
             self._raw.update(live)
         seen = stored if self._return_expired else live
@@ -338,7 +338,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
         if self._expired(stamped):
             self._raw.remove(key)
             return stamped[0] if self._return_expired else default
-        if self._touch_on_read and is_older(stamped[1], now := self._writes.now_ms):
+        if self._touch_on_read and is_renewed(stamped[1], now := self._writes.now_ms):
             self._raw.put(key, (stamped[0], now))
         return stamped[0]
 
@@ -373,7 +373,7 @@ class TtlMapState(_TtlState, MapState[Any, Any]):
                 walk.remove(key)
                 if not self._return_expired:
                     continue
-            elif self._touch_on_read and is_older(stamped[1], now := self._writes.now_ms):
+            elif self._touch_on_read and is_renewed(stamped[1], now := self._writes.now_ms):
                 walk.put(key, (stamped[0], now))
             yield key, stamped[0]
 
@@ -416,7 +416,7 @@ class _TtlAppendingState(_TtlState, AppendingState[Any, Any]):
         if self._expired(stamped):
             self._raw.clear()
             return stamped[0] if self._return_expired else None
-        if self._touch_on_read and is_older(stamped[1], now := self._writes.now_ms):
+        if self._touch_on_read and is_renewed(stamped[1], now := self._writes.now_ms):
             accumulator, _ = self._raw.get_internal()
             self._raw.update_internal((accumulator, now))
         return stamped[0]
