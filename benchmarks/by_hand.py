@@ -38,7 +38,7 @@ ACCESSES, TOUCHED, KEYS = 100_000, 43_000, 100_000
 BARE = {"heap": "dict", "lmdb": "bare lmdb", "rocksdb": "bare rocksdict"}
 KINDS = ("value", "map", "list", "reducing", "aggregating", "folding")
 MOST = 4
-"""The number of elements after which a list begins anew."""
+"""The most elements of a list to which another one is added. A longer list begins anew."""
 _KEY, _ENTRY, _NUMBER = struct.Struct(">Q"), struct.Struct(">QQ"), struct.Struct("<d")
 
 STEPS = "steps"
@@ -169,13 +169,8 @@ Change = Callable[[Any], Any]
 """A function from the stored value, or None, to the new one."""
 
 
-def plus_one(held: float | None) -> float:
-    """Add one to a number."""
-    return (held or 0.0) + 1.0
-
-
 def one_more(held: list[float] | None) -> list[float]:
-    """Append one to a list; begin a new one after four elements."""
+    """Append one to a list, or begin a new one; see ``MOST``."""
     return [1.0] if held is None or len(held) > MOST else [*held, 1.0]
 
 
@@ -202,8 +197,8 @@ def bare_dict(kind: str, _folder: Path, _stack: ExitStack) -> Pass:
 
     def entries(keys: list[int]) -> None:
         for key in keys:
-            entries = held.setdefault(key, {})
-            entries[1] = entries.get(1, 0.0) + 1.0
+            own = held.setdefault(key, {})
+            own[1] = own.get(1, 0.0) + 1.0
 
     def elements(keys: list[int]) -> None:
         for key in keys:

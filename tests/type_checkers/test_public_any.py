@@ -58,7 +58,6 @@ RETURNS = {
     "addresses": "users' keys and namespaces",
     "get_many": "users' values, as columns or as tables keep them",
     "read_many": "users' values",
-    "read_entries": "users' values",
     "get": "users' values, stored or as plain Python",
     "items_at": "users' keys and values",
     "place": "a namespace as its table keeps it",

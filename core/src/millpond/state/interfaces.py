@@ -76,10 +76,7 @@ class ManyKeys(Protocol):
         """Return `map_keys` as an Arrow array, or as a list if their type has no Arrow type."""
 
 
-BETWEEN_LAYERS = frozenset(
-    {"at", "read_many", "write_many", "append_many"}
-    | {"read_entries", "write_entries", "list_entries"}
-)
+BETWEEN_LAYERS = frozenset({"at", "read_many", "write_many", "append_many"})
 """Methods that the metrics wrapper does not count.
 
 ``at`` reads and writes nothing. The others are parts of bulk calls such as ``get_many``, which are
@@ -424,7 +421,9 @@ class MapState(State, Generic[K, V]):
         """
         many = self._many
         with many.chosen(keys) as chosen:
-            return many.column(self.read_entries(*many.entries(chosen, map_keys, positions)))
+            each, checked = many.entries(chosen, map_keys, positions)
+            pairs = zip(each, checked, strict=True)
+            return many.column([self.get(map_key) for _, map_key in pairs])
 
     def put_many(
         self, keys: Column, map_keys: Column, values: Column, positions: Column | None = None
@@ -447,7 +446,9 @@ class MapState(State, Generic[K, V]):
         many = self._many
         with many.chosen(keys) as chosen:
             each, checked = many.entries(chosen, map_keys, positions)
-            self.write_entries(each, checked, many.checked(values, each))
+            ready = many.checked(values, each)
+            for _, map_key, value in zip(each, checked, ready, strict=True):
+                self.put(map_key, value)
 
     def items_many(self, keys: Column) -> tuple[Columns, Columns, Columns]:
         """Return the entries of many keys as three columns of the same length.
@@ -461,23 +462,10 @@ class MapState(State, Generic[K, V]):
         """
         many = self._many
         with many.chosen(keys) as chosen:
-            maps = self.list_entries(chosen)
+            maps = [list(self.items()) for _ in chosen]
         entries = [entry for each in maps for entry in each]
         map_keys, values = [key for key, _ in entries], [value for _, value in entries]
         return _indices(maps), many.key_column(map_keys), many.column(values)
-
-    def read_entries(self, keys: ChosenKeys, map_keys: list[K]) -> list[Any]:
-        """Return the value of each entry, or None."""
-        return [self.get(map_key) for _, map_key in zip(keys, map_keys, strict=True)]
-
-    def write_entries(self, keys: ChosenKeys, map_keys: list[K], values: list[V]) -> None:
-        """Set checked entries."""
-        for _, map_key, value in zip(keys, map_keys, values, strict=True):
-            self.put(map_key, value)
-
-    def list_entries(self, keys: ChosenKeys) -> list[list[tuple[K, V]]]:
-        """Return the entries of each key's map."""
-        return [list(self.items()) for _ in keys]
 
     def __getitem__(self, key: K) -> V:
         value = self.get(key, _MISSING)
