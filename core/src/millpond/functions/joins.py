@@ -19,6 +19,7 @@ from millpond.functions.functions import (
 )
 from millpond.functions.row_conversion import row_converter
 from millpond.functions.side_outputs import OutputTag
+from millpond.functions.timed_rows import TimedRows, add_row, time_span
 from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.functions.windows.window import milliseconds
 from millpond.state import (
@@ -105,30 +106,6 @@ class _KeyTimer:
             self._timers.register_event_time_timer(time)
 
 
-TimedRows = SortedMapState[tuple[int, int], Any]
-"""Rows by their event time, and by a number that distinguishes rows of the same time."""
-
-
-def _add(rows: TimedRows, time: int, value: Any) -> None:
-    """Add an entry behind the entries of the same time."""
-    number = 0
-    if rows.contains((time, 0)):
-        same = rows.range(*_span(time, time), reverse=True, limit=1)
-        number = next(same)[0][1] + 1
-    rows.put((time, number), value)
-
-
-def _span(first: int, last: int) -> tuple[Any, Any]:
-    """Return the bounds of the range of ``TimedRows`` from one time to another, both inclusive.
-
-    The two times may be outside of the times that rows can have.
-    """
-    start = (min(max(first, MIN_TIMESTAMP), MAX_TIMESTAMP),)
-    if last >= MAX_TIMESTAMP:
-        return start, None if first <= MAX_TIMESTAMP else start
-    return start, (max(last + 1, MIN_TIMESTAMP),)
-
-
 @attrs.frozen
 class _Side:
     """One of the inputs of an interval join.
@@ -158,7 +135,7 @@ class _Side:
         Args:
             time: the time of the other input's row.
         """
-        entries = self.rows.range(*_span(time - self.upper, time - self.lower))
+        entries = self.rows.range(*time_span(time - self.upper, time - self.lower))
         if not self.is_outer:
             return [row for _, row in entries]
         found = []
@@ -170,7 +147,7 @@ class _Side:
 
     def keep(self, time: int, row: Any, *, has_partner: bool) -> None:
         """Keep a row of this input for later rows of the other one."""
-        _add(self.rows, time, (has_partner, row) if self.is_outer else row)
+        add_row(self.rows, time, (has_partner, row) if self.is_outer else row)
 
     def end(self, time: int) -> int:
         """Return the time at which a row of the time ``time`` has no use any more."""
@@ -365,7 +342,7 @@ class AsOfJoin(_Join[K, LEFT, RIGHT]):
             self._late.inc()
             late: list[Any] = [(LATE_LEFT, row)]
             return late
-        _add(self._left, time, self._converters[0](row))
+        add_row(self._left, time, self._converters[0](row))
         self._timer.pull_forward(time)
         return None
 

@@ -298,11 +298,9 @@ def _process(
     Processing-time timers fire before each row, event-time timers after it.
     """
     highest = {each.method: MIN_TIMESTAMP for each in inputs if each.is_timed}
-    may_idle = operator.idleness is not None
     for key, row, timestamp, method in _merge_inputs(inputs, highest):
         operator.fire_processing_time(output)
-        if may_idle:
-            operator.advance_idle(output)
+        operator.advance_idle(output)
         operator.process(key, row, timestamp, output, method)
         if watermark_delay is not None and timestamp is not None:
             highest[method] = max(highest[method], timestamp)

@@ -14,13 +14,12 @@ from millpond.functions.patterns.matcher import Automaton, Matcher, Node, Stored
 from millpond.functions.patterns.pattern import Match, Pattern
 from millpond.functions.row_conversion import row_converter
 from millpond.functions.side_outputs import OutputTag
-from millpond.functions.timer_service import MAX_TIMESTAMP, TimeDomain
+from millpond.functions.timed_rows import add_row, time_span
+from millpond.functions.timer_service import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from millpond.functions.user_code import result_error, rows_of
 from millpond.state import MapStateDescriptor, SortedMapStateDescriptor, ValueStateDescriptor
 from millpond.types import DeclaredType
 from millpond.types.rows import as_declared
-
-_DOMAINS = {True: TimeDomain.EVENT_TIME, False: TimeDomain.PROCESSING_TIME}
 
 
 @attrs.frozen
@@ -139,7 +138,7 @@ class PatternOperator(BuiltInFunction):
         self._select = select
         self._one_row = one_row
         self.is_event_time = is_event_time
-        self._domain = _DOMAINS[is_event_time]
+        self._domain = TimeDomain.EVENT_TIME if is_event_time else TimeDomain.PROCESSING_TIME
         self._late = late
         self._timed_out = timed_out
 
@@ -174,12 +173,7 @@ class PatternOperator(BuiltInFunction):
         time = context.event_time
         if time <= self._timers.current_watermark():
             return self._put_aside(row)
-        # One entry per row: adding to a tuple of rows would cost more with each row of this time.
-        number = 0
-        if (time, 0) in self._waiting:
-            [((_, last), _)] = self._waiting.range((time, 0), _behind(time), reverse=True, limit=1)
-            number = last + 1
-        self._waiting[time, number] = self._converted(row)
+        add_row(self._waiting, time, self._converted(row))
         self._timers.register(self._domain, time)
         return None
 
@@ -205,7 +199,7 @@ class PatternOperator(BuiltInFunction):
 
         Remove their timers too, except the timer for ``timestamp``, which fires.
         """
-        for (time, number), row in self._waiting.range(None, _behind(now)):
+        for (time, number), row in self._waiting.range(*time_span(MIN_TIMESTAMP, now)):
             self._waiting.remove((time, number))
             if number == 0 and time != timestamp:
                 self._timers.delete(self._domain, time)
@@ -268,8 +262,3 @@ class PatternOperator(BuiltInFunction):
             self._matches.clear()
         else:
             self._matches.update(after)
-
-
-def _behind(time: int) -> Any:
-    """Return the end of the range of the waiting rows up to ``time``."""
-    return None if time == MAX_TIMESTAMP else (time + 1,)
