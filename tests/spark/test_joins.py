@@ -167,10 +167,9 @@ def test_plain_dataframes(spark, job_conf, mode):
     ]
 
 
-@pytest.mark.parametrize("backend", ["heap"])
-def test_a_lookup_join_of_streams(spark, job_conf, tmp_path, backend):
+def test_a_lookup_join_of_streams(spark, job_conf, tmp_path):
     """In a micro-batch the table's rows come first; rows of earlier batches keep their result."""
-    job_conf(state_backend=backend, parallelism=2)
+    job_conf(state_backend="heap", parallelism=2)
     orders = Files(spark, tmp_path / "orders", "k string, id bigint")
     table = Files(spark, tmp_path / "table", "k string, name string")
     joined = key_by(orders.stream(), "k").lookup_join(

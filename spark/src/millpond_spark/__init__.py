@@ -1,7 +1,7 @@
 """Millpond on PySpark: ``key_by(df, …).process(function, …)``, or ``operator(df)`` without keys."""
 
 from millpond_spark.api.configure import configure
-from millpond_spark.api.process_call import OperatorOutput
+from millpond_spark.api.operator_output import OperatorOutput
 from millpond_spark.api.streams import KeyedStream, OperatorStream, key_by, operator
 from millpond_spark.driver.query_checks import several_operators
 from millpond_spark.driver.rescaling import rescale

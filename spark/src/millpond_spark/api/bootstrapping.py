@@ -18,7 +18,8 @@ from millpond.savepoints.savepoint_file import SavedOperator, operator_from_json
 from millpond.snapshots.handles import SavepointHandle
 from pyspark.sql import DataFrame
 
-from millpond_spark.api.process_call import ProcessCall, carried_rows
+from millpond_spark.api.operator_output import carried_rows
+from millpond_spark.api.process_call import ProcessCall
 from millpond_spark.plan.column_arguments import Choice
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session.group_labels import spreading

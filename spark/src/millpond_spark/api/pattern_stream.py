@@ -12,7 +12,8 @@ from millpond.patterns import PatternSearch
 from pyspark.sql.types import StructType
 from typing_extensions import Unpack
 
-from millpond_spark.api.process_call import OperatorOutput, ProcessOptions
+from millpond_spark.api.operator_output import OperatorOutput
+from millpond_spark.api.process_call import ProcessOptions
 
 
 @attrs.frozen

@@ -36,15 +36,14 @@ from typing_extensions import Unpack, override
 
 from millpond_spark.api.bootstrapping import write_operator
 from millpond_spark.api.joined_columns import JoinedColumns
+from millpond_spark.api.operator_output import OperatorOutput, output_of_call
 from millpond_spark.api.pattern_stream import PatternStream
 from millpond_spark.api.process_call import (
     ExecutionMode,
     NullKeys,
-    OperatorOutput,
     OutputMode,
     ProcessCall,
     ProcessOptions,
-    output_of_call,
 )
 from millpond_spark.api.windowed_stream import WindowedStream
 from millpond_spark.plan.column_arguments import (

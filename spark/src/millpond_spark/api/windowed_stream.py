@@ -16,7 +16,8 @@ from millpond.windows import Evictor, Trigger, Windowing, WindowOperator
 from pyspark.sql.types import StructType
 from typing_extensions import TypeVar, Unpack
 
-from millpond_spark.api.process_call import OperatorOutput, ProcessOptions, operator_output
+from millpond_spark.api.operator_output import OperatorOutput, operator_output
+from millpond_spark.api.process_call import ProcessOptions
 from millpond_spark.plan.column_arguments import no_such_column
 
 T = TypeVar("T", default=Any)
