@@ -14,8 +14,6 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from typing import Any
 import millpond as mp
 import pandas as pd
 from millpond.spark import configure, key_by
+from own_process import run_cases
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from typing_extensions import override
@@ -92,11 +91,16 @@ class Stopwatch:
         return {f"{what}_s": time.perf_counter() - begun, f"{what}_cpu_s": processor_s() - used}
 
 
-def measured(case: str, given: argparse.Namespace) -> dict[str, float]:
-    """Return the seconds of building the query, of its first batch and of later ones (median)."""
+def session() -> SparkSession:
+    """Start a quiet local session for two subtasks."""
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    spark = configure(builder, parallelism=2).config("spark.log.level", "FATAL").getOrCreate()
+    return configure(builder, parallelism=2).config("spark.log.level", "FATAL").getOrCreate()
+
+
+def measured(case: str, given: argparse.Namespace) -> dict[str, float]:
+    """Return the seconds of building the query, of its first batch and of later ones (median)."""
+    spark = session()
     columns = [(f"c{at}", KINDS[at % len(KINDS)]) for at in range(given.columns)]
     schema = ", ".join(f"{name} {kind}" for name, kind in columns)
     with tempfile.TemporaryDirectory() as temporary:
@@ -138,20 +142,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=1000)
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--batches", type=int, default=4)
-    parser.add_argument("--case", choices=CASES, help="run one, and print its seconds as JSON")
-    parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    given = parser.parse_args()
-    if given.case:
-        print(json.dumps(measured(given.case, given)))
-        return
-    given.output.mkdir(parents=True, exist_ok=True)
-    report = {}
-    for case in CASES:
-        command = [sys.executable, *sys.argv, "--case", case]
-        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        report[case] = json.loads(said.splitlines()[-1])
-        print(case, {name: round(value, 2) for name, value in report[case].items()}, flush=True)
-    (given.output / "columns.json").write_text(json.dumps(report))
+    run_cases(parser, tuple(CASES), measured)
 
 
 if __name__ == "__main__":

@@ -11,11 +11,8 @@ others: wall-clock time, and processor time of the driver, the JVM and the worke
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,8 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from columns import Stopwatch
-from millpond.spark import configure, key_by
+from columns import Stopwatch, session
+from millpond.spark import key_by
+from own_process import run_cases
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -79,9 +77,7 @@ def joined(case: str, left: DataFrame, right: DataFrame) -> DataFrame:
 
 def measured(case: str, given: argparse.Namespace) -> dict[str, Any]:
     """Return the seconds of a micro-batch of a case."""
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.ui.showConsoleProgress", "false")
-    spark = configure(builder, parallelism=2).config("spark.log.level", "FATAL").getOrCreate()
+    spark = session()
     if case in PROVIDERS:
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDERS[case])
     else:
@@ -115,20 +111,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--keys", type=int, default=40_000)
     parser.add_argument("--batches", type=int, default=8)
-    parser.add_argument("--case", choices=CASES, help="run one, and print its seconds as JSON")
-    parser.add_argument("--output", type=Path, default=Path("out/bench"))
-    given = parser.parse_args()
-    if given.case:
-        print(json.dumps(measured(given.case, given)))
-        return
-    given.output.mkdir(parents=True, exist_ok=True)
-    report = {}
-    for case in CASES:
-        command = [sys.executable, *sys.argv, "--case", case]
-        said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        report[case] = json.loads(said.splitlines()[-1])
-        print(case, {name: round(value, 2) for name, value in report[case].items()}, flush=True)
-    (given.output / "joins.json").write_text(json.dumps(report))
+    run_cases(parser, CASES, measured)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-__all__ = ["run_in_own_process", "tell"]
+__all__ = ["run_cases", "run_in_own_process", "tell"]
 
 _MARK = "RESULT "
 _LONGEST = 4000
@@ -55,3 +56,32 @@ def _option(name: str) -> str:
 def tell(report: dict[str, Any]) -> None:
     """Report figures to the process that started this one."""
     print(_MARK + json.dumps(report, default=str), flush=True)
+
+
+def run_cases(
+    parser: argparse.ArgumentParser,
+    cases: Sequence[str],
+    measured: Callable[[str, argparse.Namespace], dict[str, Any]],
+) -> None:
+    """Run each case of this script in a process of its own; print and write the figures.
+
+    Args:
+        parser: the script's options; `--case` and `--output` are added.
+        cases: the names of the cases.
+        measured: returns the figures of a case.
+    """
+    parser.add_argument("--case", choices=cases, help="run only this case, in this process")
+    parser.add_argument("--output", type=Path, default=Path("out/bench"))
+    given = parser.parse_args()
+    if given.case:
+        tell(measured(given.case, given))
+        return
+    given.output.mkdir(parents=True, exist_ok=True)
+    script = Path(sys.argv[0])
+    report = {}
+    for case in cases:
+        report[case] = run_in_own_process(
+            script.name, sys.argv[1:], {"case": case}, show_errors=True
+        )
+        _CONSOLE.print(case, {name: round(value, 2) for name, value in report[case].items()})
+    (given.output / f"{script.stem}.json").write_text(json.dumps(report))
