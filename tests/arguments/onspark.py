@@ -201,7 +201,8 @@ TARGETS = {
     ),
     "KeyedStream.process [stream]": (
         call(lambda: key_by(stream(), "value"), "process"),
-        {**PROCESS, "event_time": lambda: "timestamp", "time_mode": lambda: "event-time"},
+        {**PROCESS, "event_time": lambda: "timestamp", "time_mode": lambda: "event-time",
+         "idle_timeout": lambda: None},
     ),
     "KeyedStream.process [broadcast]": (
         call(connected, "process"), {**OUT, "function": Rules},

@@ -5,7 +5,6 @@ import contextlib
 import copy
 import pickle
 import threading
-import time
 from datetime import timedelta
 
 import attrs
@@ -27,7 +26,7 @@ class PoisonError(Exception):
 async def answer(ticks, result=None, error=None):
     """Return `result`, or raise `error`, after some steps of the event loop."""
     for _ in range(ticks):
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # one step of the loop, without waiting
     if error is not None:
         raise error
     return result
@@ -636,20 +635,22 @@ def test_retries():
                 try:
                     rows = yield self.async_invoke(row)
                 except PoisonError:
-                    yield asyncio.sleep(0)
+                    yield asyncio.sleep(0)  # the pause; it does not wait in this test
             yield rows
 
     assert mp.local.run(Retrying(), numbered(1)) == [[0]]
 
 
-def test_the_timeout_begins_with_the_call():
+def test_the_timeout_begins_with_the_call(monkeypatch):
     """Slow code of other rows before a call begins does not count."""
+    monkeypatch.setattr(asyncio.BaseEventLoop, "time", lambda loop: Slow.now)
 
     class Slow(mp.KeyedAsyncFunction):
-        timeout = timedelta(milliseconds=300)
+        now = 0
+        timeout = timedelta(seconds=3)
 
         def process_element(self, row, context):
-            time.sleep(0.2)
+            Slow.now += 2
             yield answer(3)
             yield row.n
 
@@ -850,7 +851,7 @@ def test_within_a_running_event_loop():
         found = mp.local.run(Together(2, capacity=2), numbered(6), key="k")
         with contextlib.suppress(errors.UserFunctionError):
             mp.local.run(Fragile(PoisonError()), numbered(4), key="k")
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # one step of the outer loop, which must still run
         return found
 
     before = threading.enumerate()
