@@ -111,6 +111,11 @@ def patterns(found: dict[str, dict[str, float]]) -> list[str]:
     ]
 
 
+def options(found: dict[str, dict[str, float]]) -> list[str]:
+    """Return the rows of the options of an operator, by case."""
+    return [line(case, (f"{found[b][case]:.1f}" for b in BACKENDS)) for case in found["heap"]]
+
+
 def comparison(reports: list[dict[str, Any]]) -> list[str]:
     """Return the rows of the first table."""
     cases = {(report["key"], report["case"]): report for report in reports}
@@ -315,6 +320,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "by_hand_steps": ("by_hand_steps", by_hand_steps),
     "windows": ("windows", windows),
     "wrappers": ("wrappers", wrappers),
+    "options": ("options", options),
     "ttl": (
         "ttl",
         lambda found: [ttl_row(b, found["samples"][b], found["fresh"][b]) for b in BACKENDS],
