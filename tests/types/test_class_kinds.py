@@ -21,7 +21,7 @@ from millpond.types import Outcome, key_codec_for, serializer_for
 from millpond.types.recursion import MAX_DEPTH
 from millpond.types.value_columns import column_form
 from pyspark import cloudpickle
-from typing_extensions import ReadOnly, TypedDict
+from typing_extensions import ReadOnly, TypeAliasType, TypedDict
 
 from tests.types import type_language as tl
 
@@ -86,6 +86,7 @@ class Film(TypedDict, total=False):
 
 UserId = NewType("UserId", str)
 Side = Literal["buy", "sell"]
+Pair = TypeAliasType("Pair", tuple[Side, UserId])
 Size = Annotated[int, pydantic.Field(gt=0)]
 
 
@@ -111,6 +112,8 @@ def stored(declared, value):
         (tuple[Side, Literal[1, None]], ("sell", None)),  # noqa: PYI061 - the form to test
         (Order | Place | int, Place(x=1, name="a")),
         (Side | int, "buy"),
+        (list[Pair], [("buy", "a")]),
+        (Pair | None, None),
     ],
 )
 def test_values_come_back(declared, value):
@@ -189,6 +192,13 @@ class Member:
     friends: "frozenset[Member]"
 
 
+class Identity(msgspec.Struct, frozen=True, eq=False):
+    """A struct that is equal only to itself."""
+
+    number: int
+
+
+Keyword = msgspec.defstruct("Keyword", [("class", int)])
 Bytes = TypedDict("Bytes", {"a": bytes, "b c": int})
 Same = TypedDict("Same", {"a": bytes, "b c": int})
 
@@ -205,6 +215,8 @@ Same = TypedDict("Same", {"a": bytes, "b c": int})
         (Converted, "its constructor may change its fields"),
         (Outer, "its constructor may change its fields"),
         (Member, "a set's element must be immutable and hashable"),
+        (set[Identity], "a set's element must be immutable and hashable"),
+        (Keyword, "its field 'class' cannot be read as an attribute"),
         (Literal["\ud800"], "surrogate"),
         (Literal[2**64], "64 bits"),
         (Literal["a"] | str, "stored in the same form"),  # noqa: PYI051 - refused for this

@@ -62,6 +62,15 @@ def is_frozen(declared: type[Any]) -> bool:
     return bool(declared.__dataclass_params__.frozen)
 
 
+def has_field_equality(declared: type[Any]) -> bool:
+    """Return whether instances of a class are compared by their fields, not by identity."""
+    if is_msgspec_struct(declared):
+        inherited: Any = declared.__eq__
+        return bool(declared.__struct_config__.eq) or inherited is not msgspec.Struct.__eq__
+    compared: Any = declared.__eq__
+    return compared is not object.__eq__
+
+
 @attrs.frozen
 class _Field:
     """A field of an attrs class, a dataclass or a msgspec struct.

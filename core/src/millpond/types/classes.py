@@ -6,6 +6,7 @@ A ``Node`` converts the values of a type to plain MessagePack values and back.
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from millpond.errors import StateTypeError, brief
 from millpond.types.class_fields import (
     arguments_by_field,
     constructor_fields,
+    has_field_equality,
     is_frozen,
     is_msgspec_struct,
     is_pydantic_model,
@@ -54,8 +56,7 @@ def struct_node(declared: type, nodes: Mapping[str, Node], *, recursive: bool) -
         return make(plain)
 
     immutable = is_frozen(declared) and all(node.copy is None for node in nodes.values())
-    compared: Any = declared.__eq__
-    compares_fields = declared.__hash__ is not None and compared is not object.__eq__
+    compares_fields = declared.__hash__ is not None and has_field_equality(declared)
     return Node(
         {"struct": {name: node.description for name, node in nodes.items()}},
         declared,
@@ -75,7 +76,7 @@ def _packer(declared: type, nodes: Mapping[str, Node]) -> Callable[[Any], dict[s
     The function is compiled from generated code, because a loop over the fields takes twice the
     time.
     """
-    odd = [name for name in nodes if not name.isidentifier()]
+    odd = [name for name in nodes if not name.isidentifier() or keyword.iskeyword(name)]
     if odd:
         raise NodeError(f"the name of its field {odd[0]!r} cannot be read as an attribute")
     # Each field has a line of its own, so the traceback of an error shows the field.

@@ -1,4 +1,4 @@
-"""Declared types without aliases: ``NewType``, ``Annotated``, and ``Literal`` of several types."""
+"""Declared types without aliases: ``NewType``, ``Annotated``, ``type X = …`` and ``Literal``."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ def is_literal(declared: Any) -> bool:
 def plain_type(declared: Any) -> Any:
     """Return the type that `declared` names.
 
-    ``NewType`` and ``Annotated`` are names of another type. A ``Literal`` with values of several
-    types becomes a union of one ``Literal`` per type, and its None becomes the member None. The
-    members of a union are plain types, too. Types within other types remain unchanged.
+    ``NewType``, ``Annotated`` and aliases (``type X = …``) are names of another type. A ``Literal``
+    with values of several types becomes a union of one ``Literal`` per type, and its None becomes
+    the member None. The members of a union are plain types, too. Types within other types remain
+    unchanged.
     """
     while True:
         if isinstance(declared, NewType):
             declared = declared.__supertype__
         elif get_origin(declared) is Annotated:
             declared = declared.__origin__
+        elif type(declared).__name__ == "TypeAliasType":  # of typing or typing_extensions
+            declared = declared.__value__
         else:
             break
     if not is_union(declared) and not is_literal(declared):
