@@ -332,6 +332,22 @@ def test_a_recursive_named_tuple_evolves():
     assert tl.fingerprint(found) == tl.fingerprint(NewCell((NewCell((), 2.0),), 1.0))
 
 
+class WrongCell(NamedTuple):
+    """A later version with a default of another type."""
+
+    number: int
+    cells: "tuple[WrongCell, ...]"
+    note: str = None
+
+
+def test_a_default_of_another_type_is_refused_with_its_field():
+    """The error names the field of a named tuple whose default cannot be stored."""
+    old, new = tuple[OldCell, int], tuple[WrongCell, int]
+    verdict = serializer_for(new).compatibility(serializer_for(old).snapshot())
+    with pytest.raises(errors.StateTypeError, match="note: expected str"):
+        verdict.migrate(serializer_for(old).serialize((OldCell(1, ()), 2)))
+
+
 def test_an_unchanged_recursive_class_is_no_reason_to_migrate():
     """If only another part changes, values of a recursive class are not rewritten."""
     verdict = serializer_for(ModelTree).compatibility(serializer_for(Tree).snapshot())

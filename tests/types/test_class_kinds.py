@@ -524,6 +524,27 @@ def test_types_that_cannot_be_keys(declared):
         key_codec_for(declared)
 
 
+class Shelf(msgspec.Struct, frozen=True):
+    """A frozen struct with a field that cannot be part of a key."""
+
+    places: tuple[Spot, tuple[int, ...]]
+
+
+@pytest.mark.parametrize(
+    ("declared", "place"),
+    [
+        (Shelf, "key type at places[1]: tuple[int, ...]"),
+        (tuple[int, Order], "key type at [1]: "),
+        (list[int], "key type: list[int]"),
+    ],
+)
+def test_the_place_in_a_key_type_is_named(declared, place):
+    """The error names the field or part that cannot be part of a key."""
+    with pytest.raises(errors.ConfigError) as caught:
+        key_codec_for(declared)
+    assert place in str(caught.value)
+
+
 ISOLATED = [
     (Order, Order(Item="a", amount=1), lambda value: value.tags.append("x")),
     (Film, {"title": "a"}, lambda value: value.clear()),

@@ -110,7 +110,8 @@ def _in_field(name: str, error: StateTypeError) -> StateTypeError:
     return StateTypeError(error.expected, error.value, place=place, reason=error.reason)
 
 
-def _packed_field(name: str, node: Node, value: Any) -> Any:
+def packed_field(name: str, node: Node, value: Any) -> Any:
+    """Return the packed value of a field; an error names the field."""
     try:
         return node.pack(value)
     except StateTypeError as error:
@@ -252,7 +253,7 @@ def typed_dict_node(declared: Any, nodes: Mapping[str, Node]) -> Node:
             odd = [f"it has {brief(k)}" for k in value if type(k) is not str or k not in nodes]
             raise type_error(declared.__name__, value, ", ".join(lacks + odd))
         return {
-            name: _packed_field(name, node, value[name])
+            name: packed_field(name, node, value[name])
             for name, node in nodes.items()
             if name in value
         }

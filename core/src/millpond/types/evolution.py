@@ -22,6 +22,7 @@ from millpond.types.class_fields import (
     renames_of,
     typed_fields,
 )
+from millpond.types.classes import packed_field
 from millpond.types.declared_types import is_union, plain_type
 from millpond.types.enums import literal_text, stored_members
 from millpond.types.key_codecs import (
@@ -288,8 +289,9 @@ class _Evolution:
         changes: dict[str, Transform | None] = {}
         kinds, optional = typed_fields(declared), optional_fields(declared)
         missing = {name for name, old in olds.items() if may_be_missing(old)}
+        places = {name: f"{path}.{name}" if path else name for name in kinds}
         for name, kind in kinds.items():
-            place = f"{path}.{name}" if path else name
+            place = places[name]
             source = _source(name, place, olds, declared, sources)
             if name not in optional and (source is None or source in missing):
                 new = "new" if source is None else "missing in some values"
@@ -319,7 +321,9 @@ class _Evolution:
                 return made
             defaults = declared._field_defaults
             return [
-                made[name] if name in made else self._node(kind).pack(defaults[name])
+                made[name]
+                if name in made
+                else packed_field(places[name], self._node(kind), defaults[name])
                 for name, kind in kinds.items()
             ]
 

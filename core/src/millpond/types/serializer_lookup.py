@@ -104,13 +104,19 @@ def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> Key
     given = as_declared(declared)
     names = getattr(given, "_fields", None)
     if given is declared or names is None:
-        return _codec(given, find, 0)
+        return _codec(given, find, ())
     # The type was declared as columns, in DDL or as a StructType. If there is only one column, the
     # key is the value of the column. Parts of a key cannot be null, even if a column is nullable.
     kinds = [_without_none(given.__annotations__[name]) for name in names]
     if len(kinds) == 1:
-        return _codec(kinds[0], find, 0)
-    return row_key_codec([_codec(kind, no_serializer, 1) for kind in kinds], names)
+        return _codec(kinds[0], find, ())
+    return row_key_codec(
+        [
+            _codec(kind, no_serializer, (f".{name}",))
+            for name, kind in zip(names, kinds, strict=True)
+        ],
+        names,
+    )
 
 
 def row_key_codec(parts: Sequence[KeyCodec], names: Sequence[str]) -> TupleKeyCodec:
@@ -146,8 +152,8 @@ def _without_none(declared: Any) -> Any:
     return kinds[0] if len(kinds) == 1 else declared
 
 
-def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
-    """Return the codec of a type, which is nested `depth` levels deep in a key type."""
+def _codec(declared: Any, find: FindSerializer, path: tuple[str, ...]) -> KeyCodec:
+    """Return the codec of a type, which is nested at `path` in a key type."""
     declared = plain_type(declared)
     if isinstance(declared, KeyCodec):
         return declared
@@ -155,9 +161,9 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
         return SerializedKeyCodec(declared)
     if isinstance(declared, type) and declared in _PLAIN_KEYS:
         return _PLAIN_KEYS[declared]
-    if depth >= MAX_NESTING:
+    if len(path) >= MAX_NESTING:
         raise ConfigError(shown(declared), TOO_DEEP, place="key type")
-    composite = _composite_codec(declared, find, depth + 1)
+    composite = _composite_codec(declared, find, path)
     if composite is not None:
         return composite
     custom = find(declared) if isinstance(declared, type) else None
@@ -170,8 +176,16 @@ def _codec(declared: Any, find: FindSerializer, depth: int) -> KeyCodec:
         shown(declared),
         "this type cannot be a key or namespace; use a scalar, an enum, tuple[...], a frozen attrs "
         "class or dataclass, or give a TypeSerializer",
-        place="key type",
+        place=_key_place(path),
     )
+
+
+def _key_place(path: tuple[str, ...]) -> str:
+    """Return the place of a nested type for an error, such as ``key type at shop.city``.
+
+    Each part of `path` is a field with a point before its name, or an index in brackets.
+    """
+    return f"key type at {''.join(path).removeprefix('.')}" if path else "key type"
 
 
 def _named_codec(declared: Any) -> KeyCodec | None:
@@ -187,10 +201,13 @@ def _named_codec(declared: Any) -> KeyCodec | None:
     return EnumKeyCodec(declared) if is_enum and not issubclass(declared, enum.Flag) else None
 
 
-def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKeyCodec | None:
+def _composite_codec(
+    declared: Any, find: FindSerializer, path: tuple[str, ...]
+) -> TupleKeyCodec | None:
     """Return the codec of a tuple, a named tuple or a frozen class; None for any other type."""
     if get_origin(declared) is tuple and get_args(declared) and ... not in get_args(declared):
-        return TupleKeyCodec([_part_codec(part, find, depth) for part in get_args(declared)])
+        kinds = enumerate(get_args(declared))
+        return TupleKeyCodec([_part_codec(kind, find, (*path, f"[{at}]")) for at, kind in kinds])
     is_named = isinstance(declared, type) and issubclass(declared, tuple)
     is_named = is_named and hasattr(declared, "_fields")
     if not is_named and not is_struct(declared):
@@ -201,10 +218,10 @@ def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKe
             raise NodeError("a key must have fields")  # noqa: TRY301 - the type is added below
         if not is_named and (not is_frozen(declared) or declared.__hash__ is None):
             raise NodeError("a key class must be frozen and hashable")  # noqa: TRY301
-        parts = [_part_codec(kind, find, depth) for kind in fields.values()]
+        parts = [_part_codec(kind, find, (*path, f".{name}")) for name, kind in fields.items()]
         make = declared if is_named else positional_maker(declared, list(fields))
     except NodeError as error:
-        raise ConfigError(str(declared), str(error), place="key type") from None
+        raise ConfigError(shown(declared), str(error), place=_key_place(path)) from None
     names = list(fields)
     if is_named:
         # Instances of a class without slots may have attributes that are not fields.
@@ -221,10 +238,10 @@ def _composite_codec(declared: Any, find: FindSerializer, depth: int) -> TupleKe
     return TupleKeyCodec(parts, make, split, names, exact=False)
 
 
-def _part_codec(declared: object, find: FindSerializer, depth: int) -> KeyCodec:
+def _part_codec(declared: object, find: FindSerializer, path: tuple[str, ...]) -> KeyCodec:
     plain = plain_type(declared)
     kind = _without_none(plain)
-    codec = _codec(kind, find, depth)
+    codec = _codec(kind, find, path)
     return codec if kind is plain else NullableKeyCodec(codec)
 
 
