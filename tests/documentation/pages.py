@@ -23,12 +23,7 @@ def run(page, kind, space):
     A block of the language ``output`` may follow with the printed lines, or one of the language
     ``refused`` with the expected error.
     """
-    block = re.compile(
-        rf"```python {kind}\n(.*?)```\n(?:[^`#]*```(refused|output)\n(.*?\n)```)?", re.DOTALL
-    )
-    blocks = block.findall(text(page))
-    assert len(blocks) == text(page).count(f"```python {kind}") > 0
-    for code, follows, expected in blocks:
+    for code, follows, expected in blocks(page, kind):
         compiled = compile(code, page, "exec")
         if follows == "refused":
             with pytest.raises(Exception, match=re.escape(expected.strip("\n"))):
@@ -38,6 +33,16 @@ def run(page, kind, space):
         with contextlib.redirect_stdout(printed):
             exec(compiled, space)
         assert not follows or printed.getvalue() == expected
+
+
+def blocks(page, kind):
+    """Return a page's blocks of one kind, each with the kind and the text of the block that follows."""
+    block = re.compile(
+        rf"```python {kind}\n(.*?)```\n(?:[^`#]*```(refused|output)\n(.*?\n)```)?", re.DOTALL
+    )
+    found = block.findall(text(page))
+    assert len(found) == text(page).count(f"```python {kind}") > 0
+    return found
 
 
 def sections(content):

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import s3_server
+from tests import postgres_server, s3_server
 from tests.documentation import pages
 
 
@@ -21,7 +21,16 @@ def bucket():
             )
 
 
+@pytest.fixture
+def database():
+    """The connection string of a PostgreSQL server."""
+    with postgres_server.postgres_server() as address:
+        yield address
+
+
+SERVERS = {"S3": "bucket", "DATABASE": "database"}
 PAGES = [
+    "how-to/exactly-once-sink.md",
     "how-to/recover.md",
     "start.md",
     "tutorial/rescale.md",
@@ -40,11 +49,14 @@ PAGES = [
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
-def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, bucket, page):
+def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, request, page):
     """The blocks of a page run in order, in one session."""
     monkeypatch.chdir(tmp_path)
     partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    space = {"__name__": "__main__", "spark": spark, "FOLDER": str(tmp_path), "S3": bucket}
+    space = {"__name__": "__main__", "spark": spark, "FOLDER": str(tmp_path)}
+    for word, fixture in SERVERS.items():
+        if word in pages.text(page):
+            space[word] = request.getfixturevalue(fixture)
     try:
         pages.run(page, "spark", space)
     finally:
