@@ -11,7 +11,7 @@ into one, and must not change a key's group.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, get_args
 
 from millpond.types.base import FindSerializer, Outcome, SerializerSnapshot, no_serializer
@@ -288,11 +288,11 @@ class _Evolution:
         sources: dict[str, str] = {}
         changes: dict[str, Transform | None] = {}
         kinds, optional = typed_fields(declared), optional_fields(declared)
+        renames = renames_of(declared)
         missing = {name for name, old in olds.items() if may_be_missing(old)}
         places = {name: f"{path}.{name}" if path else name for name in kinds}
-        for name, kind in kinds.items():
-            place = places[name]
-            source = _source(name, place, olds, declared, sources)
+        for name, place in places.items():
+            source = _source(name, renames.get(name), place, olds, kinds, sources)
             if name not in optional and (source is None or source in missing):
                 new = "new" if source is None else "missing in some values"
                 reason = (
@@ -302,7 +302,7 @@ class _Evolution:
             if source is not None:
                 old = olds[source]["not_required"] if source in missing else olds[source]
                 sources[name] = source
-                changes[name] = self.migration(old, kind, place)
+                changes[name] = self.migration(old, kinds[name], place)
         order = list(olds)
         same_fields = list(sources) == list(sources.values()) and sources.keys() == kinds.keys()
         same_order = set(order) == set(sources) if named else order == list(sources)
@@ -378,15 +378,21 @@ def _word(description: Any) -> str:
 
 
 def _source(
-    name: str, place: str, olds: Mapping[str, Any], declared: Any, sources: Mapping[str, str]
+    name: str,
+    old: str | None,
+    place: str,
+    olds: Mapping[str, Any],
+    fields: Collection[str],
+    sources: Mapping[str, str],
 ) -> str | None:
     """Return the name of the stored field that a declared field gets its value from.
 
     Args:
         name: the name of the declared field.
+        old: the old name of the declared field, if it is marked as renamed.
         place: the path of the declared field, for errors.
         olds: the stored fields.
-        declared: the class.
+        fields: the names of all declared fields.
         sources: the stored field of each declared field before this one.
 
     Returns:
@@ -396,9 +402,8 @@ def _source(
         NotCompatibleError: two stored fields are possible, or another declared field uses the
             stored field too.
     """
-    old = renames_of(declared).get(name)
     if name in olds:
-        if old in olds and old not in typed_fields(declared):
+        if old in olds and old not in fields:
             reason = (
                 f"it is declared to have been {old!r}, and values are stored under both names. "
                 f"Remove the declaration to read {name!r}; to read {old!r}, give the field a "
