@@ -72,6 +72,13 @@ class Box(pydantic.BaseModel, Generic[T]):
     held: T
 
 
+@dataclasses.dataclass
+class Carton(Generic[T]):
+    """A generic dataclass."""
+
+    held: T
+
+
 class Numbers(pydantic.RootModel[list[int]]):
     """A model of a list."""
 
@@ -216,6 +223,7 @@ Same = TypedDict("Same", {"a": bytes, "b c": int})
         (Outer, "its constructor may change its fields"),
         (Member, "a set's element must be immutable and hashable"),
         (set[Identity], "a set's element must be immutable and hashable"),
+        (list[Carton[int]], "of generic classes only pydantic models are supported"),
         (Keyword, "its field 'class' cannot be read as an attribute"),
         (Literal["\ud800"], "surrogate"),
         (Literal[2**64], "64 bits"),

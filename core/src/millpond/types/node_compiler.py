@@ -40,6 +40,9 @@ _CURE = (
     "declare a type with its parts (list[int], not list), an attrs class, a dataclass, or give a "
     "TypeSerializer"
 )
+_GENERIC = (
+    "of generic classes only pydantic models are supported; declare a class whose fields have types"
+)
 
 
 def node_of(declared: Any, find: FindSerializer = no_serializer) -> Node:
@@ -158,6 +161,8 @@ class _Compiler:
             if not arguments:
                 raise NodeError("it has no values")
             return literal_node(arguments, self.node(type(arguments[0]), place))
+        if field_names(origin) is not None:
+            raise NodeError(_GENERIC)
         return self._class(declared, place) if isinstance(declared, type) else None
 
     def _hashable(self, declared: Any, place: str, role: str) -> Node:
