@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,12 +21,16 @@ def text(page):
 
 
 def run(page, kind, space):
-    """Run a page's blocks of one kind in order, and compare their output or refusal.
+    """Run a page's blocks of one kind, and of the kind `sh run`, and compare their output or refusal.
 
     A block of the language ``output`` may follow with the printed lines, or one of the language
     ``refused`` with the expected error.
     """
-    for code, follows, expected in blocks(page, kind):
+    for language, code, follows, expected in blocks(page, kind):
+        if language == "sh run":
+            printed = in_shell(code)
+            assert not follows or printed == expected
+            continue
         compiled = compile(code, page, "exec")
         if follows == "refused":
             with pytest.raises(Exception, match=re.escape(expected.strip("\n"))):
@@ -35,13 +42,29 @@ def run(page, kind, space):
         assert not follows or printed.getvalue() == expected
 
 
+def in_shell(commands):
+    """Run commands as a user of this environment would; return the printed lines."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def blocks(page, kind):
-    """Return a page's blocks of one kind, each with the kind and the text of the block that follows."""
+    """Return a page's blocks of one kind, and of the kind `sh run`.
+
+    Each has its language and its code, and the kind and the text of the block that follows.
+    """
     block = re.compile(
-        rf"```python {kind}\n(.*?)```\n(?:[^`#]*```(refused|output)\n(.*?\n)```)?", re.DOTALL
+        rf"```(python {kind}|sh run)\n(.*?)```\n(?:[^`#]*```(refused|output)\n(.*?\n)```)?",
+        re.DOTALL,
     )
     found = block.findall(text(page))
-    assert len(found) == text(page).count(f"```python {kind}") > 0
+    marks = re.findall(rf"^```(?:python {kind}|sh run)$", text(page), re.MULTILINE)
+    assert len(found) == len(marks) > 0
     return found
 
 

@@ -30,6 +30,8 @@ def database():
 
 SERVERS = {"S3": "bucket", "DATABASE": "database"}
 PAGES = [
+    "how-to/back-up.md",
+    "how-to/upgrade.md",
     "how-to/exactly-once-sink.md",
     "how-to/recover.md",
     "start.md",

@@ -57,7 +57,7 @@ def main(folder, database, parallelism, point=None, batch=None):
         DATABASE=database,
         psycopg=SimpleNamespace(connect=Dying.connect),
     )
-    for code, _, _ in pages.blocks(PAGE, "spark")[1:3]:
+    for _, code, _, _ in pages.blocks(PAGE, "spark")[1:3]:
         exec(compile(code, PAGE, "exec"), space)
     write = space["write"]
 

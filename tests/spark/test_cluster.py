@@ -7,15 +7,17 @@ import random
 import re
 import signal
 import subprocess
+import sys
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 
 import pyspark
 import pytest
 
-from tests.spark.quick import QUICK_JVM
+from tests.documentation import pages
+from tests.spark.quick import QUICK_JVM, quick_files
 from tests.spark.retail_runs import PATIENCE_S, Job, check_output, last
 
 pytestmark = pytest.mark.spark
@@ -132,3 +134,56 @@ def test_rescaled_and_an_executor_killed_it_is_exact(spark, tmp_path):
         )
         job.finish()
     check_output(spark, [tmp_path], (lines, totals, {}))
+
+
+PAGE = pages.text("how-to/deploy.md")
+
+
+def ours(text, folder, url=""):
+    """Return a script or command of the page with the places of this test."""
+    places = {
+        r"s3a?://bucket": folder.as_uri(), "/opt/env/bin/python": sys.executable,
+        "spark://host:7077": url, "=16": "=2",
+    }  # fmt: skip
+    for place, other in places.items():
+        text = re.sub(place, other, text)
+    return text
+
+
+def submitted(folder, url):
+    """Start the page's command in the folder with its script, on JVMs that start quickly."""
+    settings = {**quick_files(), "spark.executor.extraJavaOptions": QUICK_JVM}
+    lines = [f"{key} {value}\n" for key, value in settings.items()]
+    (folder / "spark-defaults.conf").write_text("".join(lines))
+    command = re.search(r"```sh\n(export .*?)```", PAGE, re.DOTALL)[1]
+    environment = {
+        **os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": QUICK_JVM,
+        "SPARK_CONF_DIR": str(folder),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+    with (folder / "job.log").open("ab") as log:
+        return subprocess.Popen(
+            ["bash", "-c", ours(command, folder, url)], cwd=folder, env=environment,
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+
+
+@pytest.mark.long
+def test_the_page_s_command_runs_the_page_s_job(spark, tmp_path):
+    """The command of the page on deployment runs its script; after SIGTERM, the same command continues."""
+    script = re.search(r"```python job\n(.*?)```", PAGE, re.DOTALL)[1]
+    (tmp_path / "job.py").write_text(ours(script, tmp_path))
+    (tmp_path / "orders").mkdir()
+    with cluster(tmp_path) as (url, _):
+        for batch in range(2):
+            rows = "".join(f'{{"customer": "c{n}", "amount": {batch + 1}}}\n' for n in range(9))
+            (tmp_path / "orders" / f"{batch}.json").write_text(rows)
+            process = submitted(tmp_path, url)
+            while last(tmp_path, "commits") < batch:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.1)
+                    pytest.fail((tmp_path / "job.log").read_text()[-4000:])
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(PATIENCE_S)
+    found = Counter(map(tuple, spark.read.parquet(str(tmp_path / "totals")).collect()))
+    assert found == Counter((f"c{n}", total) for n in range(9) for total in (1.0, 3.0))

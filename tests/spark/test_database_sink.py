@@ -54,7 +54,7 @@ def test_killed_before_and_after_the_commit(tmp_path):
     """Each row is in the database once, after two killed drivers and with three different parallelisms."""
     expected = orders(tmp_path / "orders")
     with postgres_server() as address:
-        code = pages.blocks(database_job.PAGE, "spark")[0][0]
+        code = pages.blocks(database_job.PAGE, "spark")[0][1]
         exec(compile(code, database_job.PAGE, "exec"), {"DATABASE": address})
         log = tmp_path / "job.log"
         assert run(tmp_path, address, 2, "before", 1) == -signal.SIGKILL, log.read_text()
