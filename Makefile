@@ -20,7 +20,7 @@ help: ## list the targets
 demo: setup ## the main job on every installed backend, checked against Spark SQL
 	cd examples/orders && ../../$(PY) demo.py $(DEMO)
 
-test: setup browser postgresql core ## all tests except soak; a sample of some, by commit
+test: setup browser postgresql prometheus core ## all tests except soak; a sample of some, by commit
 	$(PYTEST) --ignore=core/tests
 
 core: .tools/core/.ready ## the core's tests, in an environment without Spark, pandas, click and rich
@@ -123,6 +123,9 @@ browser:
 postgresql:
 	@tools/postgresql
 
+prometheus:
+	@tools/prometheus
+
 flink:  # without it the tests that need it are skipped with that reason
 	@tools/flink || true
 
@@ -133,4 +136,4 @@ flink:  # without it the tests that need it are skipped with that reason
 clean: ## remove what was built
 	rm -rf .venv .tools .matrix dist out .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: help docs docs-serve demo examples check test core soak lint format bench bench-peers fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels release setup java browser postgresql flink clean
+.PHONY: help docs docs-serve demo examples check test core soak lint format bench bench-peers fuzz crash-matrix matrix conformance kill-matrix mutation gallery wheels release setup java browser postgresql prometheus flink clean

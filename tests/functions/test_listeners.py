@@ -293,7 +293,7 @@ def test_one_reported_name_is_one_metric():
 
 def test_metrics_of_a_query(spark, job_conf, tmp_path):
     """Own metrics appear next to Millpond's, by subtask, and the listener combines all subtasks."""
-    from millpond_spark.metrics import sum_metrics
+    from millpond_spark.metrics.batch_metrics import sum_metrics
 
     job_conf(state_backend="heap", parallelism=2)
     files = Files(spark, tmp_path / "in")
@@ -306,4 +306,3 @@ def test_metrics_of_a_query(spark, job_conf, tmp_path):
         "user.seen": 8, "user.sizes.small": 3, "user.values.count": 8, "user.values.sum": 28,
         "user.values.min": 0, "user.values.max": 7,
     }  # fmt: skip
-    assert "millpond_user_values_max{" in total.prometheus()

@@ -5,17 +5,15 @@ import tempfile
 from datetime import timedelta
 
 import millpond as mp
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from millpond import errors
 from millpond.plugins import get_registry
-from millpond.reporters import prometheus_text, write_text_file
 from millpond.spark import MetricsListener, key_by
 from millpond.spi import Amount, ByteStore
 from millpond_conformance.faults import Fault, FaultySerializer
-from millpond_spark.metrics import SubtaskMetrics, sum_metrics
+from millpond_spark.metrics.batch_metrics import SubtaskMetrics, sum_metrics
 from millpond_spark.worker.task import BatchMetrics
 
 from tests.spark.streaming import RUNNING, Running, run
@@ -236,66 +234,20 @@ def test_native_gauges(opened):
     assert opened("heap", {}).native_metrics() == {}
 
 
-def test_prometheus_text():
-    """States, quantiles and places become labels; special characters are escaped."""
-    figures = {"rows_in": 3, "spent.value_ns.p99": 1200.0}
-    assert prometheus_text([(figures, {"operator": 'a"b'})]) == (
-        "# TYPE millpond_rows_in gauge\n"
-        'millpond_rows_in{operator="a\\"b"} 3\n'
-        "# TYPE millpond_state_value_ns gauge\n"
-        'millpond_state_value_ns{operator="a\\"b",quantile="p99",state="spent"} 1200.0\n'
-    )
-    assert prometheus_text([({"restored_bytes.local": 7}, {})]) == (
-        '# TYPE millpond_restored_bytes gauge\nmillpond_restored_bytes{place="local"} 7\n'
-    )
-    assert prometheus_text([]) == ""
-
-
-def test_prometheus_writes_plain_numbers():
-    """NumPy's numbers are written like Python's."""
-    figures = {"user.a-b": np.float64(1.5), "user.b": np.int64(2), "user.c": True}
-    assert prometheus_text([(figures, {})]) == (
-        "# TYPE millpond_user_a_b gauge\n"
-        "millpond_user_a_b{} 1.5\n"
-        "# TYPE millpond_user_b gauge\n"
-        "millpond_user_b{} 2.0\n"
-        "# TYPE millpond_user_c gauge\n"
-        "millpond_user_c{} 1\n"
-    )
-
-
-def test_each_operator_has_a_prometheus_file_of_its_own(tmp_path):
-    """Uids that differ in one character have separate files, and a failed write leaves no file."""
-    for uid in ("a.b", "a-b", "a_b"):
-        write_text_file(str(tmp_path), {"rows_in": 1}, {"operator": uid})
-    assert len(list(tmp_path.iterdir())) == 3
-    (tmp_path / "millpond-x.prom" / "in the way").mkdir(parents=True)
-    with pytest.raises(OSError, match="irectory"):
-        write_text_file(str(tmp_path), {"rows_in": 1}, {"operator": "x"})
-    assert len(list(tmp_path.iterdir())) == 4
-
-
 LABELS = {"operator": "totals", "subtask": "1"}
 
 
-def test_reporters_write_where_they_are_told(tmp_path, caplog):
-    """The log gets a line; the Prometheus file is replaced as a whole."""
-    options = {"metrics.reporters": "log,prometheus", "metrics.directory": str(tmp_path / "prom")}
-    config = mp.Config(options)
+def test_the_log_gets_a_line_for_each_report(caplog):
+    """A line has the labels and the metrics, sorted by name."""
+    config = mp.Config({"metrics.reporters": "log"})
     with caplog.at_level(logging.INFO, "millpond.metrics"):
-        get_registry().report(config, {"rows_in": 1}, LABELS)
-        get_registry().report(config, {"rows_in": 2}, LABELS)
-    assert "operator=totals subtask=1: rows_in=2" in caplog.text
-    (file,) = (tmp_path / "prom").iterdir()
-    assert file.name == "millpond-totals-1.prom"
-    assert 'millpond_rows_in{operator="totals",subtask="1"} 2' in file.read_text()
+        get_registry().report(config, {"rows_out": 3, "rows_in": 2}, LABELS)
+    assert "operator=totals subtask=1: rows_in=2 rows_out=3" in caplog.text
 
 
-def test_a_reporter_that_fails_does_not_fail_the_job(caplog):
-    """Prometheus without a directory is logged as an error; an unknown reporter is refused by name."""
-    get_registry().report(mp.Config({"metrics.reporters": "prometheus"}), {"rows_in": 1}, LABELS)
-    assert "metrics.directory" in caplog.text
-    with pytest.raises(errors.ConfigError, match="opentelemetry, prometheus"):
+def test_an_unknown_reporter_is_refused():
+    """The error names the known reporters."""
+    with pytest.raises(errors.ConfigError, match="log, opentelemetry"):
         get_registry().report(mp.Config({"metrics.reporters": "fax"}), {}, LABELS)
 
 
@@ -317,13 +269,8 @@ def test_opentelemetry():
 
 @pytest.mark.spark
 def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_path):
-    """Rows, reads and samples of all subtasks reach the driver, batch by batch.
-
-    A reporter has a file for each subtask, called after its labels.
-    """
+    """Rows, reads and samples of all subtasks reach the driver, batch by batch."""
     job_conf(
-        metrics_reporters="prometheus",
-        metrics_directory=tmp_path / "texts",
         state_backend="rocksdb",
         parallelism=2,
         metrics_native="true",
@@ -336,7 +283,7 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
     spark.streams.addListener(listener)
     try:
         stream = key_by(files.stream(), "k").process(Running(), output=RUNNING, uid="metered")
-        query = run(stream, tmp_path)
+        run(stream, tmp_path)
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     finally:
         spark.streams.removeListener(listener)
@@ -348,19 +295,6 @@ def test_a_listener_sums_the_subtasks_of_each_batch(spark, job_conf, files, tmp_
     assert second.metrics["sum.value"] == 16
     assert second.metrics["cache_hits"] == 8 * 2 * 2 - 4 * 2
     assert second.metrics["native_live_bytes"] >= 0
-    labels = f'groups="0-63",operator="metered",query="{query.id}"'
-    assert f"millpond_rows_in{{{labels}}}" in first.prometheus()
-    labels = "rocksdb-metered-" + str(query.id).replace("-", "%2D")
-    names = sorted(path.name for path in (tmp_path / "texts").iterdir())
-    assert names == [f"millpond-{labels}-{subtask}.prom" for subtask in (0, 1)]
-
-
-def test_queries_with_one_uid_differ_in_prometheus():
-    """If two queries have operators with the same uid, their text contains each series once."""
-    subtasks = [SubtaskMetrics("totals", 0, 127, 1, {"rows_in": 1})]
-    of_queries = [sum_metrics(subtasks, 0, query)[0].prometheus() for query in ("a", "b")]
-    series = [line.partition(" ")[0] for text in of_queries for line in text.splitlines()[1:]]
-    assert len(series) == len(set(series)) == 2
 
 
 def test_sums_of_a_functions_metrics():

@@ -20,7 +20,7 @@ from millpond_rocksdb.options import ColumnOptions, RocksDBOptions
 
 FREE = {
     "state.snapshot.strategy",
-    "metrics.directory",
+    "metrics.prometheus-address",
     "checkpoint.s3.endpoint",
     "checkpoint.s3.region",
     "checkpoint.s3.access-key",

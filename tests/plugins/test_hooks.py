@@ -203,7 +203,7 @@ def test_storages_serializers_and_reporters(registry_with, caplog):
     assert registry.gather("millpond_serializers") == {Path: Blank}
     config = mp.Config({"metrics.reporters": "broken,quiet"})
     found = registry.gather("millpond_metric_reporters", config=config)
-    assert set(found) == {"quiet", "broken", "log", "prometheus", "opentelemetry"}
+    assert set(found) == {"quiet", "broken", "log", "opentelemetry"}
     registry.report(config, {"rows_in": 3}, {"operator": "o"})
     assert reported == [({"rows_in": 3}, {"operator": "o"})]
     assert "the metric reporter 'broken' failed" in caplog.text

@@ -95,16 +95,13 @@ def _session(job: JobFile, backend: str | None) -> SparkSession:
         builder = builder.master("local[*]")
     for key, value in {**QUIET, **job.spark, **job.settings}.items():
         builder = builder.config(key, value)
-    places = {
-        "checkpoint_restore": job.config.checkpoint.restore,
-        "metrics_directory": job.config.metrics.directory,
-    }
+    restore = job.config.checkpoint.restore
     configure(
         builder,
         parallelism=job.config.parallelism or 2,
         checkpoint_dir=job.uri(job.config.checkpoint.dir or "snapshots"),
         state_backend=backend or job.config.state.backend,
-        **{name: job.uri(path) for name, path in places.items() if path},
+        **({"checkpoint_restore": job.uri(restore)} if restore else {}),
     )
     for key, value in job.spark.items():  # after `configure`, to override its settings
         builder = builder.config(key, value)

@@ -6,7 +6,12 @@ from millpond_spark.api.streams import KeyedStream, OperatorStream, key_by, oper
 from millpond_spark.driver.query_checks import several_operators
 from millpond_spark.driver.rescaling import rescale
 from millpond_spark.driver.savepoints import create_savepoint
-from millpond_spark.metrics import MetricsListener, OperatorMetrics, SubtaskMetrics, subtask_metrics
+from millpond_spark.metrics.batch_metrics import (
+    MetricsListener,
+    OperatorMetrics,
+    SubtaskMetrics,
+    subtask_metrics,
+)
 from millpond_spark.values.side_outputs import SUBTASK_METRICS
 
 __all__ = [

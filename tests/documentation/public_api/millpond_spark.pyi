@@ -33,7 +33,6 @@ class OperatorMetrics:
     by_subtask: tuple[SubtaskMetrics, ...]
     metrics: dict[str, float]
     operator_uid: str
-    def prometheus(self) -> str: ...
     query: str
     subtasks: int
 

@@ -193,16 +193,21 @@ class PluginsConfig:
     disable_all: bool = False
 
 
+_PORT = attrs.validators.optional([attrs.validators.ge(1), attrs.validators.le(65535)])
+
+
 @attrs.frozen
 class MetricsConfig:
     """The reporters to which the metrics of each micro-batch are passed.
 
     Attributes:
-        reporters: names of reporters: ``log``, ``prometheus``, ``opentelemetry``, or a plugin's.
-        directory: for ``prometheus``, the directory in which each subtask writes a text file.
+        reporters: names of reporters: ``log``, ``opentelemetry``, or a plugin's.
+        prometheus_port: the port at which Spark's driver serves the metrics of queries.
+        prometheus_address: the address at which it does.
         native: whether to report also the metrics of the backend's native library.
     """
 
     reporters: tuple[str, ...] = attrs.field(default=(), converter=names_in)
-    directory: str | None = None
+    prometheus_port: int | None = attrs.field(default=None, validator=_PORT)
+    prometheus_address: str = "127.0.0.1"
     native: bool = False

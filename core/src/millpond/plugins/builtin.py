@@ -15,7 +15,7 @@ from millpond.backend.states.appending_states import (
 )
 from millpond.backend.states.raw_states import RawMapState, RawSortedMapState, RawValueState
 from millpond.config import Config
-from millpond.reporters import log_metrics, record_metrics, write_text_file
+from millpond.reporters import log_metrics, record_metrics
 from millpond.savepoints.collect import SavepointRestore, SavepointStrategy
 from millpond.snapshots.handles import PORTABLE, SAVEPOINT_FORMAT
 from millpond.snapshots.restore import RestoreOperation
@@ -104,10 +104,6 @@ def millpond_checkpoint_storages(
 
 
 @hookimpl
-def millpond_metric_reporters(config: Config) -> Mapping[str, Callable[..., None]]:
-    """Provide ``log``, ``prometheus`` and ``opentelemetry``."""
-    return {
-        "log": log_metrics,
-        "prometheus": partial(write_text_file, config.metrics.directory),
-        "opentelemetry": record_metrics,
-    }
+def millpond_metric_reporters() -> Mapping[str, Callable[..., None]]:
+    """Provide ``log`` and ``opentelemetry``."""
+    return {"log": log_metrics, "opentelemetry": record_metrics}

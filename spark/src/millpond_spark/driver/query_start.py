@@ -37,6 +37,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millpond_spark.driver.query_checks import require_one_watermark, require_supported
 from millpond_spark.driver.savepoints import committed_handles, retained_handles
+from millpond_spark.metrics.batch_reports import report_batches
 from millpond_spark.plan.batch_identity import note_run
 from millpond_spark.plan.layout import (
     Layout,
@@ -82,6 +83,7 @@ def watch_operator(spark: SparkSession, plan: OperatorPlan) -> str:
     said = repr((division, places, plan.config, plan.time_mode, plan.watermarked))
     name = f"millpond[{plan.uid}]@{hashlib.sha256(said.encode()).hexdigest()[:12]}"
     _plans[name] = plan
+    report_batches(spark, plan.config)
     session = internals.session_id(spark)
     with _watching:
         if session not in _watched:

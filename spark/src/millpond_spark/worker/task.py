@@ -121,6 +121,7 @@ class BatchMetrics:
             "bytes_written": result.bytes_written,
             "rows_written": result.rows_written,
             "snapshot_bytes": result.handle.size if result.handle else 0,
+            "backend": backend.name,
             "source": source,
             "executor": executor_directory().name,
             "pid": os.getpid(),
@@ -400,6 +401,8 @@ class _Task:
             rows_out=runner.rows_out,
             timers_fired=runner.operator.timers_fired,
             copies_discarded=acquired.copies_discarded,
+            failed_attempts=self.info.attempt,
+            subtask=str(self.info.index),
             **runner.operator.metrics.values(),
         )
         config = self.plan.config

@@ -9,7 +9,6 @@ from collections.abc import Callable, Container, Iterable
 import attrs
 from millpond.arguments import check_type
 from millpond.errors import ConfigError
-from millpond.reporters import prometheus_text
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import listener
 from typing_extensions import override
@@ -100,20 +99,6 @@ class OperatorMetrics:
     metrics: dict[str, float]
     by_subtask: tuple[SubtaskMetrics, ...]
     query: str
-
-    def prometheus(self) -> str:
-        """Return each subtask's metrics in Prometheus' text format."""
-        return prometheus_text(
-            (
-                numbers_of(dict(each.metrics)),
-                {
-                    "query": self.query,
-                    "operator": self.operator_uid,
-                    "groups": f"{each.first_group}-{each.last_group}",
-                },
-            )
-            for each in self.by_subtask
-        )
 
 
 def sum_metrics(
