@@ -279,6 +279,20 @@ BEFORE = {
 """Stateful steps of Spark that pass each row on immediately."""
 
 
+def check_like_a_batch(spark, tmp_path, rows, before, operator):
+    """Check that a step and an operator behind it have the same output in a stream and a batch."""
+
+    def chain(source):
+        made = OPERATORS[operator](before(moments(source)), "behind")
+        return made.selectExpr("k", "unix_seconds(t) t", "n")
+
+    run(chain(rows.stream()), tmp_path)
+    batch = chain(spark.read.schema(rows.schema).json(str(rows.folder)))
+    expected = closed(map(tuple, batch.collect()))
+    assert closed(output(spark, tmp_path)) == expected
+    assert expected
+
+
 @pytest.mark.long
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
@@ -295,17 +309,7 @@ BEFORE = {
 def test_steps_of_spark_before_an_operator(spark, job_conf, tmp_path, rows, before, operator):
     """After joins and deduplications that pass rows on immediately, an operator gets all of them."""
     job_conf(state_backend="heap", parallelism=1)
-
-    def chain(source):
-        made = OPERATORS[operator](BEFORE[before](moments(source)), "behind")
-        return made.selectExpr("k", "unix_seconds(t) t", "n")
-
-    run(chain(rows.stream()), tmp_path)
-    expected = closed(
-        map(tuple, chain(spark.read.schema(rows.schema).json(str(rows.folder))).collect())
-    )
-    assert closed(output(spark, tmp_path)) == expected
-    assert expected
+    check_like_a_batch(spark, tmp_path, rows, BEFORE[before], operator)
 
 
 OUTER = {
@@ -320,17 +324,7 @@ OUTER = {
 def test_event_time_behind_an_outer_join(spark, job_conf, tmp_path, rows, kind, operator):
     """Event time behind an outer join of two streams gets the rows without a match in time."""
     job_conf(state_backend="heap", parallelism=1)
-
-    def chain(source):
-        made = OPERATORS[operator](OUTER[kind](moments(source)), "behind")
-        return made.selectExpr("k", "unix_seconds(t) t", "n")
-
-    run(chain(rows.stream()), tmp_path)
-    expected = closed(
-        map(tuple, chain(spark.read.schema(rows.schema).json(str(rows.folder))).collect())
-    )
-    assert closed(output(spark, tmp_path)) == expected
-    assert expected
+    check_like_a_batch(spark, tmp_path, rows, OUTER[kind], operator)
 
 
 @pytest.mark.parametrize("operator", BY_EVENT_TIME)
