@@ -170,20 +170,21 @@ def submitted(folder, url):
 
 @pytest.mark.long
 def test_the_page_s_command_runs_the_page_s_job(spark, tmp_path):
-    """The command of the page on deployment runs its script; after SIGTERM, the same command continues."""
+    """The command of the page on deployment runs its script, until SIGTERM ends the driver."""
     script = re.search(r"```python job\n(.*?)```", PAGE, re.DOTALL)[1]
     (tmp_path / "job.py").write_text(ours(script, tmp_path))
     (tmp_path / "orders").mkdir()
     with cluster(tmp_path) as (url, _):
+        process = submitted(tmp_path, url)
         for batch in range(2):
             rows = "".join(f'{{"customer": "c{n}", "amount": {batch + 1}}}\n' for n in range(9))
-            (tmp_path / "orders" / f"{batch}.json").write_text(rows)
-            process = submitted(tmp_path, url)
+            (tmp_path / "new").write_text(rows)
+            (tmp_path / "new").rename(tmp_path / "orders" / f"{batch}.json")
             while last(tmp_path, "commits") < batch:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(0.1)
                     pytest.fail((tmp_path / "job.log").read_text()[-4000:])
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(PATIENCE_S)
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(PATIENCE_S)
     found = Counter(map(tuple, spark.read.parquet(str(tmp_path / "totals")).collect()))
     assert found == Counter((f"c{n}", total) for n in range(9) for total in (1.0, 3.0))

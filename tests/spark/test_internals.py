@@ -125,6 +125,7 @@ ACCESSES = {
     "session_id": lambda case: internals.session_id(case.spark) != "",
     "checkpoint_of": lambda case: internals.checkpoint_of(case.stream) == f"file:{case.folder}",
     "last_committed_batch": lambda case: internals.last_committed_batch(case.stream) >= -1,
+    "skipped_batch": lambda case: internals.skipped_batch(case.stream) is None,
     "query_plan": lambda case: internals.query_plan(case.stream).nodeName() != "",
     "query_settings": lambda case: internals.query_settings(case.stream).get("x", "y") == "y",
     "ends_with_its_input": lambda case: not internals.ends_with_its_input(case.stream),

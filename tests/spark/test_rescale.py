@@ -216,3 +216,21 @@ def test_a_directory_that_the_query_did_not_begin_with_is_named(spark, tmp_path)
         f"rescale(...): snapshots: the query 5f0f9a3e has left nothing in {snapshots.as_uri()}: "
         "name the directory that it began with, as spark.millpond.checkpoint.dir had it."
     )
+
+
+def test_a_batch_that_the_sink_skips(spark, job_conf, files, tmp_path):
+    """If the driver died after the file sink's commit and before Spark's, a rescale waits for a start without one."""
+    for round_number in (1, 2):
+        files.add(*((key, round_number) for key in KEYS))
+        restart(files.stream(), tmp_path)
+    (tmp_path / "query" / "checkpoint" / "commits" / "1").unlink()
+    files.add(*((key, 3) for key in KEYS))
+    job_conf(parallelism=3)
+    with pytest.raises(StreamingQueryException, match="the sink has the files of batch 1, but"):
+        restart(files.stream(), tmp_path)
+    job_conf(parallelism=2)
+    restart(files.stream(), tmp_path)
+    job_conf(parallelism=3)
+    files.add(*((key, 4) for key in KEYS))
+    restart(files.stream(), tmp_path)
+    assert output(spark, tmp_path) == expected(4)

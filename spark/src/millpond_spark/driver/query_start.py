@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import attrs
 from millpond.config import Config
-from millpond.errors import ConfigError, MillpondError, UnclaimedStateError
+from millpond.errors import ConfigError, MillpondError, RestoreError, UnclaimedStateError
 from millpond.keygroups import default_max_parallelism
 from millpond.operator_id import OperatorId
 from millpond.plugins import get_registry
@@ -177,7 +177,7 @@ class QueryStart:
             UnclaimedStateError: there is state of an operator that the query does not have.
             MaxParallelismError: an operator's state has another number of key groups.
             RestoreError: an operator's state is missing, or is later than the query's last
-                committed batch.
+                committed batch. Or the sink will skip the batch after the last committed one.
             StateMigrationError: the keys in an operator's state cannot be migrated to the types of
                 the operator's key columns.
         """
@@ -192,6 +192,7 @@ class QueryStart:
         changed = [each for each in decided if each[1] is not Step.KEEP]
         if not changed:
             return
+        self._require_no_skipped_batch([each[0] for each in changed if each[1] is not Step.BEGIN])
         dropped = self._dropped_layouts()
         layouts = [(each[0], self._with_sources(*each)) for each in changed]
         for uid, layout in dropped.items():
@@ -200,6 +201,20 @@ class QueryStart:
         for plan, layout in layouts:
             _LOG.info("%s: %d subtasks from now on", plan.uid, plan.parallelism)
             self._write(plan.storage(), plan.uid, layout)
+
+    def _require_no_skipped_batch(self, continued: Sequence[OperatorPlan]) -> None:
+        """Raise RestoreError if the sink will skip the unfinished batch.
+
+        The new layouts would begin without the rows of that batch, because no task repeats it.
+        """
+        batch = internals.skipped_batch(self.stream) if continued else None
+        if batch is not None:
+            cause = (
+                f"the sink has the files of batch {batch}, but Spark has not committed the batch, "
+                "and will not run it again. Start the query once with the operators and the "
+                "parallelism of its last run, and change them afterwards"
+            )
+            raise RestoreError(f"operator {continued[0].uid!r}", (cause,))
 
     def _write(self, storage: CheckpointStorage, uid: str, layout: Layout) -> None:
         layout = attrs.evolve(layout, settled_after=self._now)

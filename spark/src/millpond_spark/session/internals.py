@@ -303,6 +303,25 @@ def last_committed_batch(stream: Any) -> int:
     return -1 if latest.isEmpty() else int(latest.get())
 
 
+def skipped_batch(stream: Any) -> int | None:
+    """Return a query's unfinished batch if the sink for files will skip it, else None.
+
+    The sink skips the batch if the last run has committed its files. No task then repeats it.
+    """
+    latest = stream.offsetLog().getLatestBatchId()
+    batch = last_committed_batch(stream) + 1
+    found = re.fullmatch(r"FileSink\[(.*)\]", str(stream.sink().toString()), re.DOTALL)
+    if not found or latest.isEmpty() or int(latest.get()) != batch:
+        return None
+    jvm: Any = SparkContext._jvm
+    log = jvm.org.apache.hadoop.fs.Path(found[1], "_spark_metadata")
+    configuration = stream.sparkSessionForStream().sparkContext().hadoopConfiguration()
+    files = log.getFileSystem(configuration)
+    names = (str(batch), f"{batch}.compact")
+    written = any(files.exists(jvm.org.apache.hadoop.fs.Path(log, name)) for name in names)
+    return batch if written else None
+
+
 def query_plan(stream: Any) -> Any:
     """Return the analyzed plan of a query."""
     return stream.analyzedPlan()
