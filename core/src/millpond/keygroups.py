@@ -16,6 +16,9 @@ from millpond.arguments import check_type, checked
 from millpond.errors import KeyGroupRangeError, brief
 
 MAX_KEY_GROUPS = 1 << 15
+SPREAD = 2**6 * 3**2 * 5**2 * 7
+"""On Spark, subtasks are evenly spread over *n* partitions if *n* divides this number."""
+
 _DEFAULT_LOWER_BOUND = 128
 
 
@@ -117,3 +120,11 @@ def key_group_prefix_bytes(max_parallelism: int) -> int:
     The number is 1 for up to 128 key groups, else 2.
     """
     return 1 if max_parallelism <= 128 else 2  # noqa: PLR2004 - the number is the rule itself
+
+
+def spreading(count: int) -> int:
+    """Return the least number of partitions with which each of `count` subtasks has its own.
+
+    This is the least divisor of SPREAD that is at least `count`.
+    """
+    return next(n for n in range(count, SPREAD + 1) if SPREAD % n == 0)

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pandas as pd
 from millpond.config import Config
+from millpond.keygroups import spreading
 from millpond.operator.bootstrap import Bootstrap
 from millpond.savepoints.collect import merged_operator
 from millpond.savepoints.savepoint_file import SavedOperator, operator_from_json
@@ -22,7 +23,6 @@ from millpond_spark.api.operator_output import carried_rows
 from millpond_spark.api.process_call import ProcessCall
 from millpond_spark.plan.column_arguments import Choice
 from millpond_spark.plan.plan import OperatorPlan
-from millpond_spark.session.group_labels import spreading
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
 from millpond_spark.worker.shipping import ShippedPlan
 from millpond_spark.worker.task import PART_COLUMN, write_part

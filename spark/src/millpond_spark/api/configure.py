@@ -12,12 +12,11 @@ from millpond.arguments import INT64, check_text, check_type, check_within, near
 from millpond.config import Config
 from millpond.config.option_sources import SPARK_PREFIX
 from millpond.errors import ConfigError
-from millpond.keygroups import MAX_KEY_GROUPS
+from millpond.keygroups import MAX_KEY_GROUPS, spreading
 from pyspark.sql import SparkSession
 
 from millpond_spark.driver.query_checks import watch_writer
 from millpond_spark.session import internals
-from millpond_spark.session.group_labels import spreading
 from millpond_spark.session.session import is_connect, require_pyspark
 
 B = TypeVar("B")

@@ -13,6 +13,7 @@ from millpond.errors import ConfigError
 from millpond.functions.dead_letters import DEAD_LETTERS
 from millpond.functions.joins import LATE_RIGHT
 from millpond.functions.side_outputs import OutputTag
+from millpond.keygroups import spreading
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import StructType
@@ -25,7 +26,7 @@ from millpond_spark.plan.batch_identity import batch_column
 from millpond_spark.plan.layout_decision import restore_bounded
 from millpond_spark.plan.plan import OperatorPlan, key_group_column
 from millpond_spark.plan.pointer import POINTER_SCHEMA
-from millpond_spark.session.group_labels import group_labels, keyless_group, spreading
+from millpond_spark.session.group_labels import group_labels, keyless_group
 from millpond_spark.session.session import is_connect, spark_configuration
 from millpond_spark.values.schemas import (
     GROUP_COLUMN,

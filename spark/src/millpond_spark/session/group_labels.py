@@ -16,10 +16,10 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from millpond.keygroups import SPREAD
 from numpy.typing import NDArray
 from pyspark.sql import types as T
 
-SPREAD = 2**6 * 3**2 * 5**2 * 7
 _SEED = np.uint32(42)
 _CHUNK = 1 << 17
 
@@ -52,14 +52,6 @@ def group_labels(count: int) -> tuple[int, ...]:
             labels.setdefault(int(residues[number - start]), int(number))
         start += _CHUNK
     return tuple(labels[index] for index in range(count))
-
-
-def spreading(count: int) -> int:
-    """Return the least number of partitions with which each of `count` subtasks has its own.
-
-    This is the least divisor of SPREAD that is at least `count`.
-    """
-    return next(n for n in range(count, SPREAD + 1) if SPREAD % n == 0)
 
 
 def keyless_group(columns: Sequence[str], types: Sequence[T.DataType], max_parallelism: int) -> str:
