@@ -3,10 +3,10 @@
 The worker's real task runs over 1,000 rows of 700 keys, batch after batch, each with the pointer
 of the one before. In a local directory, the script counts the system calls that name a path in it;
 on S3, the requests to a server on loopback. A count is the mean of the last batches. Each storage
-runs with the default threshold, with one that the changes exceed now and then, and with pointers
-alone.
+runs with the default threshold, with one that the changes exceed now and then, with pointers alone,
+and with so few retained checkpoints that each batch deletes files.
 
-Usage: storage_requests.py [--batches 12] [--output out/bench]
+Usage: storage_requests.py [--batches 24] [--output out/bench]
 """
 
 from __future__ import annotations
@@ -44,12 +44,13 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import DoubleType, LongType, StructType
 
 ROWS, TOUCHED, KEYS, GROUPS = 1_000, 700, 10_000, 128
-STEADY = 6
+STEADY = 12
 BACKENDS = ("heap", "lmdb", "rocksdb")
 SETTINGS: dict[str, dict[str, Any]] = {
     "files": {},
     "threshold 20kb": {"checkpoint.inline-threshold": "20kb"},
     "pointer": {"checkpoint.storage": "pointer"},
+    "deletions": {"checkpoint.retained": 3, "state.snapshot.max-deltas": 2},
 }
 SCHEMA = StructType().add("customer", LongType()).add("amount", DoubleType())
 CALLS = {
@@ -189,7 +190,7 @@ def measured(count: int, stack: ExitStack) -> dict[str, dict[str, Any]]:
 def main() -> None:
     """Measure, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=12)
+    parser.add_argument("--batches", type=int, default=24)
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     with ExitStack() as stack:

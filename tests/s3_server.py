@@ -16,7 +16,8 @@ REGION = "us-east-1"
 IN_ONE_REQUEST = int(pa.__version__.partition(".")[0]) >= 21
 """Whether this pyarrow writes a small file with one request."""
 
-_METHOD = re.compile(r'"([A-Z]+) /')
+_METHOD = re.compile(r'"(?:\x1b\[\d+m)*([A-Z]+) /')
+"""The method in a line of the server's log; the server colours unusual answers."""
 
 
 @attrs.frozen
