@@ -45,8 +45,12 @@ class WorkerMemory(threading.Thread):
     def run(self) -> None:
         """Measure all workers until ``stop``."""
         while not self._over.wait(SAMPLED):
-            for process in psutil.Process().children(recursive=True):
-                self._look(process)
+            self.look()
+
+    def look(self) -> None:
+        """Measure all workers once."""
+        for process in psutil.Process().children(recursive=True):
+            self._look(process)
 
     def _look(self, process: psutil.Process) -> None:
         try:

@@ -279,6 +279,58 @@ def queries(report: dict[str, dict[str, float]]) -> list[str]:
     ]
 
 
+def footprint(report: dict[str, dict[str, float]]) -> list[str]:
+    """Return the bytes of a key, and the time of its restore."""
+    parts = ("memory", "disk", "highest_disk", "snapshot")
+    lines = []
+    for case, each in report.items():
+        backend, bytes_ = case.split()
+        sizes = (f"{each[part]:,.0f}" for part in parts)
+        cells = (bytes_, f"{each['bytes']:,.0f}", *sizes, f"{each['restore_us']:.2f}")
+        lines.append(line(backend, cells))
+    return lines
+
+
+def scale(report: dict[str, dict[str, float]]) -> list[str]:
+    """Return the cost of subtasks and partitions."""
+    lines = []
+    for case, each in report.items():
+        times = (
+            f"{each[part]:,.0f}" for part in ("driver", "tasks", "workers", "batch", "planning")
+        )
+        sizes = (f"{each['subtask']:.1f}", f"{each['files']:.0f}", f"{each['bytes'] / 1e3:,.0f}")
+        last = (f"{each['layout'] / 1e3:,.1f}", f"{each['restart']:.1f}")
+        lines.append(line(case.split()[0], (*case.split()[1:], *times, *sizes, *last)))
+    return lines
+
+
+def planned(report: dict[str, dict[str, dict[str, float]]]) -> list[str]:
+    """Return plans next to measurements."""
+    return [
+        line(
+            case,
+            (
+                name,
+                f"{each['plan']:,.1f}",
+                f"{each['measured']:,.1f}",
+                f"{each['measured'] / each['plan']:.2f}" if each["plan"] else "–",
+            ),
+        )
+        for case, figures in report.items()
+        for name, each in figures.items()
+    ]
+
+
+def storage_requests(report: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the requests of a subtask to S3 per batch."""
+    found = {case: each["requests"] for case, each in report.items() if case.startswith("s3, ")}
+    methods = ("PUT", "HEAD", "GET", "DELETE")
+    return [
+        line(case.removeprefix("s3, "), (f"{each.get(method, 0):g}" for method in methods))
+        for case, each in found.items()
+    ]
+
+
 def columns(report: dict[str, dict[str, float]]) -> list[str]:
     """Return the costs of a thousand columns."""
     parts = ("build_cpu_s", "first_batch_cpu_s", "batch_cpu_s")
@@ -337,6 +389,10 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "goals_checkpoints": ("checkpoints", goals.checkpoints),
     "queries": ("queries", queries),
     "columns": ("columns", columns),
+    "footprint": ("footprint", footprint),
+    "scale": ("scale", scale),
+    "planned": ("planned", planned),
+    "storage_requests": ("storage_requests", storage_requests),
 }
 """The measurements that page.md names, and the functions that make their lines."""
 
