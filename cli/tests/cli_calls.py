@@ -285,6 +285,8 @@ class Calls:
             return list(self._targets())
         if isinstance(parameter.type, (click.types.IntParamType, click.IntRange)):
             return list(NUMBERS)
+        if verb == ("plan",) and name != "backend":
+            return [*NUMBERS, *JSONS, "1kb", "inf", "1e-300"]
         places, files = self.places.paths.values(), self.files.values()
         given = {word: [*places] for word in _READ_PLACES}
         given |= {word: [*files, *places] for word in _READ_FILES}
@@ -334,6 +336,7 @@ class Calls:
         if verb[0] == "savepoint" and name == "path":
             return self.places.paths["savepoint"]
         sound = {"name": "total", "key": "k1", "operator": "totals", "first": "1", "second": "2"}
+        sound |= {"rate": "1e3", "keys": "1e6", "bytes_per_key": "1kb", "batch": "10"}
         sound |= {"uid": "totals", "new_uid": "sums", "new_name": "amount"}
         sound |= {
             "max_parallelism": "64",

@@ -1,0 +1,117 @@
+"""The measured constants of `millpond plan`, each with its section of docs/quality/benchmarks.md.
+
+If a benchmark is measured again, change the value and the day here. A test checks that each section
+exists.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import attrs
+
+Backend: TypeAlias = Literal["heap", "lmdb", "rocksdb"]
+
+
+@attrs.frozen
+class Constant:
+    """A measured number.
+
+    Attributes:
+        value: the number.
+        unit: the unit of the number.
+        section: the heading of the section of the benchmarks page that shows the measurement.
+        day: the day of the measurement.
+    """
+
+    value: float
+    unit: str
+    section: str
+    day: str
+
+
+_ROWS = "A running total per key"
+_SUBTASKS = "Many subtasks"
+_KEYS = "Bytes of a key"
+_LARGE = "Ten million keys, and a large micro-batch"
+_REQUESTS = "Requests to the storage"
+_CHECKPOINTS = "Checkpoints"
+
+ROW: dict[Backend, Constant] = {
+    "heap": Constant(3.4, "µs of a core per row", _ROWS, "2026-11-25"),
+    "lmdb": Constant(3.5, "µs of a core per row", _ROWS, "2026-11-25"),
+    "rocksdb": Constant(4.4, "µs of a core per row", _ROWS, "2026-11-25"),
+}
+"""The time of a row on one core, with the input and the transfer between the JVM and Python."""
+
+BATCH = Constant(45, "ms per batch", _ROWS, "2026-11-25")
+"""The time of a batch of 1,000 rows without the times of its partitions and subtasks."""
+
+PARTITION = Constant(17, "ms of the driver per state partition and batch", _SUBTASKS, "2026-11-27")
+SUBTASK: dict[Backend, Constant] = {
+    "heap": Constant(50, "ms of a core per subtask and batch", _SUBTASKS, "2026-11-27"),
+    "lmdb": Constant(50, "ms of a core per subtask and batch", _SUBTASKS, "2026-11-27"),
+    "rocksdb": Constant(55, "ms of a core per subtask and batch", _SUBTASKS, "2026-11-27"),
+}
+"""The time of a subtask and its task without rows: start, opening, snapshot, pointer."""
+
+WORKER = Constant(150, "MB per worker", _LARGE, "2026-11-24")
+"""The memory of a Python worker with the frames of 50,000 rows, but without state."""
+
+FRAMES = Constant(2.1, "kB per row of a frame", _LARGE, "2026-11-24")
+MAX_FRAME_ROWS = 50_000
+"""The rows of a frame that `configure` sets."""
+
+BUFFERED_ENTRY = Constant(300, "bytes per changed entry", _LARGE, "2026-11-24")
+MAX_BUFFERED = 200_000
+"""The default of `buffer.max-entries`."""
+
+HEAP_ENTRY = Constant(125, "bytes per key", _KEYS, "2026-11-27")
+"""The memory of a key on heap, apart from the bytes of its key and value."""
+
+CACHE: dict[Backend, Constant] = {
+    "heap": Constant(0, "MB per worker", _LARGE, "2026-11-24"),
+    "lmdb": Constant(0, "MB per worker", _LARGE, "2026-11-24"),
+    "rocksdb": Constant(64, "MB per worker", _LARGE, "2026-11-24"),
+}
+"""The block cache."""
+
+PAGE = Constant(4096, "bytes per changed key", _LARGE, "2026-11-24")
+"""LMDB's page, of which a transaction holds a copy in memory."""
+MAX_PAGES = 131_071
+"""The largest number of pages that LMDB holds before it writes some to the disk."""
+
+DISK_ENTRY: dict[Backend, Constant] = {
+    "heap": Constant(0, "bytes per key", _KEYS, "2026-11-27"),
+    "lmdb": Constant(90, "bytes per key", _KEYS, "2026-11-27"),
+    "rocksdb": Constant(-15, "bytes per key", _KEYS, "2026-11-27"),
+}
+"""The disk space of a key apart from its bytes; RocksDB stores less of keys that begin alike."""
+
+DISK_FACTOR: dict[Backend, Constant] = {
+    "heap": Constant(0, "bytes of disk per byte of state", _KEYS, "2026-11-27"),
+    "lmdb": Constant(2.9, "bytes of disk per byte of state", _KEYS, "2026-11-27"),
+    "rocksdb": Constant(1.75, "bytes of disk per compressed byte of state", _KEYS, "2026-11-27"),
+}
+
+COMPRESSION = Constant(0.74, "bytes in a snapshot per byte of state", _CHECKPOINTS, "2026-11-25")
+
+WRITES = Constant(1, "requests per file of up to 10 MB", _REQUESTS, "2026-11-27")
+DELETES = Constant(4, "requests per deleted file", _REQUESTS, "2026-11-27")
+PART_BYTES = 10 << 20
+"""The bytes of a part of a large file; pyarrow sends each part by one request."""
+
+RETAINED = 100
+"""The default of `checkpoint.retained`."""
+MAX_DELTAS = 100
+"""The default of `state.snapshot.max-deltas`."""
+BASE_RATIO = 4.0
+"""The default of `state.snapshot.base-ratio`."""
+
+RESTORE: dict[Backend, Constant] = {
+    "heap": Constant(0.24, "µs of a core per entry", _CHECKPOINTS, "2026-11-25"),
+    "lmdb": Constant(0.26, "µs of a core per entry", _CHECKPOINTS, "2026-11-25"),
+    "rocksdb": Constant(0.38, "µs of a core per entry", _LARGE, "2026-11-24"),
+}
+
+RESTORE_BYTE = Constant(2.4, "ns of a core per byte of state", _KEYS, "2026-11-27")
