@@ -50,6 +50,7 @@ SHORT = (
     "tests/arguments/test_spark_arguments.py::test_good_arguments[subtask_metrics]",
     "tests/functions/test_broadcast.py::test_rules_of_a_query[rocksdb]",
     "tests/spark/test_internals.py",
+    "tests/spark/test_other_versions.py",
     "tests/spark/test_spark_checks.py",
     "tests/spark/test_types.py::test_every_type_passes_unchanged_in_a_stream",
     "tests/spark/test_uids.py",
