@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,9 +19,9 @@ from tests.documentation import pages
 from tests.postgres_server import postgres_server
 from tests.spark import database_job
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
 JOB = Path(database_job.__file__)
 BATCHES, CUSTOMERS = 4, 20
+WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
 
 def orders(folder):
@@ -50,30 +52,53 @@ def run(folder, *arguments):
     return status
 
 
-def test_killed_before_and_after_the_commit(tmp_path):
-    """Each row is in the database once, after two killed drivers and with three different parallelisms."""
-    expected = orders(tmp_path / "orders")
+@pytest.fixture(scope="module")
+def address():
+    """The connection string of a server with the page's tables."""
     with postgres_server() as address:
-        code = pages.blocks(database_job.PAGE, "spark")[0][1]
-        exec(compile(code, database_job.PAGE, "exec"), {"DATABASE": address})
-        log = tmp_path / "job.log"
-        assert run(tmp_path, address, 2, "before", 1) == -signal.SIGKILL, log.read_text()
-        assert stored(address) == [row for row in expected if row[2] < 1]
-        assert run(tmp_path, address, 3, "after", 2) == -signal.SIGKILL, log.read_text()
-        assert stored(address) == [row for row in expected if row[2] < 3]
-        assert run(tmp_path, address, 1) == 0, log.read_text()
-        assert stored(address) == expected
-        assert late_driver(address) == (BATCHES - 1, 0)
+        block(0, {"DATABASE": address})
+        yield address
 
 
-def late_driver(address):
-    """Record batch 1 again, as a driver that was only slow; return the last batch, and the changed rows."""
-    space = {}
-    code = pages.blocks(database_job.PAGE, "spark")[1][1]
+def block(number, space):
+    """Run a block of the page."""
+    code = pages.blocks(database_job.PAGE, "spark")[number][1]
     exec(compile(code, database_job.PAGE, "exec"), space)
-    with psycopg.connect(address) as connection:
-        [(query, last)] = connection.execute("SELECT query, batch FROM last_batch").fetchall()
-        return last, connection.execute(space["RECORD"], (query, 1)).rowcount
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_killed_before_and_after_the_commit(address, tmp_path):
+    """Each row is in the database once, after two killed drivers and with three different parallelisms."""
+    expected, log = orders(tmp_path / "orders"), tmp_path / "job.log"
+    assert run(tmp_path, address, 2, "before", 1) == -signal.SIGKILL, log.read_text()
+    assert stored(address) == [row for row in expected if row[2] < 1]
+    assert run(tmp_path, address, 3, "after", 2) == -signal.SIGKILL, log.read_text()
+    assert stored(address) == [row for row in expected if row[2] < 3]
+    assert run(tmp_path, address, 1) == 0, log.read_text()
+    assert stored(address) == expected
+
+
+def test_two_drivers_of_one_query(address):
+    """A driver waits for another one that writes its batch, then writes nothing; a late driver writes nothing."""
+    block(1, space := {})
+    query = uuid4()
+
+    def record(batch):
+        with psycopg.connect(address) as connection:
+            return connection.execute(space["RECORD"], (query, batch)).rowcount
+
+    assert record(6) == 1
+    with ThreadPoolExecutor() as pool, psycopg.connect(address) as first:
+        assert first.execute(space["RECORD"], (query, 7)).rowcount == 1
+        second = pool.submit(record, 7)
+        with psycopg.connect(address, autocommit=True) as watching:
+            while not watching.execute(WAITING).fetchone():
+                assert not second.done()
+        first.commit()
+        assert second.result() == 0
+    assert record(6) == 0
+    assert record(8) == 1
 
 
 def stored(address):
