@@ -23,6 +23,7 @@ from breakdown import OWN
 from by_hand import times
 from goals import BACKENDS
 from large import OF_KEYS, OF_ROWS
+from planned import compared
 from throughput import AGGREGATIONS, ratio
 from windows import FLOOR
 
@@ -304,7 +305,7 @@ def scale(report: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
-def planned(report: dict[str, dict[str, dict[str, float]]]) -> list[str]:
+def planned(report: dict[str, dict[str, float]]) -> list[str]:
     """Return plans next to measurements."""
     return [
         line(
@@ -316,8 +317,8 @@ def planned(report: dict[str, dict[str, dict[str, float]]]) -> list[str]:
                 f"{each['measured'] / each['plan']:.2f}" if each["plan"] else "–",
             ),
         )
-        for case, figures in report.items()
-        for name, each in figures.items()
+        for case, found in report.items()
+        for name, each in compared(case, found).items()
     ]
 
 

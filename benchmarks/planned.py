@@ -6,7 +6,10 @@ of snapshots, and the longest restore by workers without local copies. Another c
 requests to an S3 server on loopback, with few retained checkpoints, so that files are deleted. Each
 case has a process of its own.
 
-Usage: planned.py [--keys 300000] [--batches 40] [--only "rocksdb totals"] [--output out/bench]
+After a change of the model, `--again` compares the last measurements with the new plans.
+
+Usage: planned.py [--keys 300000] [--batches 40] [--only "rocksdb totals"] [--again]
+                  [--output out/bench]
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from typing_extensions import override
 BACKENDS: tuple[Backend, ...] = ("rocksdb", "lmdb", "heap")
 SUBTASKS = 2
 KEY_BYTES = len("customer-00000000")
-WARM_UP = 8
+WARM_UP = 50
 CONSOLE = Console(width=120)
 Figures = dict[str, dict[str, float]]
 
@@ -84,6 +87,10 @@ KINDS = {
     "totals": Job(millpond_job, 100_000, 43_000, KEY_BYTES + 8, 0.74),
     "profiles": Job(profiles_job, 40_000, 30_000, KEY_BYTES + 200, 1.0),
 }
+SMALL, SMALL_KEYS, RETAINED = Job(millpond_job, 1_000, 700, KEY_BYTES + 8, 0.74), 2_000, 5
+"""The job whose requests are counted."""
+INTERVAL = 10
+"""The seconds between two batches, for the plan. The measured batches follow without a pause."""
 CASES = (*(f"{b} {kind}" for kind in KINDS for b in BACKENDS), "requests")
 
 
@@ -131,8 +138,10 @@ def deltas(root: Path) -> float:
     return statistics.mean(len(each.handles[-1].files) - 1 for each in catalog.subtasks)
 
 
-def measured_job(backend: Backend, job: Job, options: argparse.Namespace, root: Path) -> Figures:
-    """Return the planned and the measured figures of a job."""
+def measured_job(
+    backend: Backend, job: Job, options: argparse.Namespace, root: Path
+) -> dict[str, float]:
+    """Return the measured figures of a job."""
     keys, count = options.keys, options.batches
     spark = session(f"millpond-{backend}", root / "snapshots")
     spark.conf.set("spark.millpond.local.dir", str(root / "local"))
@@ -146,7 +155,7 @@ def measured_job(backend: Backend, job: Job, options: argparse.Namespace, root: 
     local.stop()
     seconds = statistics.median(
         each.durationMs["triggerExecution"] / 1000
-        for each in query.recentProgress[WARM_UP:]
+        for each in query.recentProgress[4:]
         if each.numInputRows
     )
     written = (snapshot_bytes(root) - before) / count
@@ -157,11 +166,24 @@ def measured_job(backend: Backend, job: Job, options: argparse.Namespace, root: 
     opened = [each.metrics for each in subtask_metrics(spark, str(root / "checkpoint"))]
     assert {each["source"] for each in opened} == {"snapshot"}, opened
     spark.stop()
+    return {
+        "rows per second": job.rows / seconds,
+        "memory of a worker, MB": local.own / 1e6,
+        "local disk, MB": local.disk / 1e6,
+        "written per batch, kB": written / 1e3,
+        "restore of a subtask, ms": max(float(str(each["open_ms"])) for each in opened),
+        "deltas": behind,
+        "keys": keys,
+    }
+
+
+def planned_job(backend: Backend, job: Job, found: dict[str, float]) -> dict[str, float]:
+    """Return the planned figures of a job."""
     workload = Workload(
-        rate=job.rows / 10,
-        keys=keys,
+        rate=job.rows / INTERVAL,
+        keys=found["keys"],
         bytes_per_key=job.bytes_per_key,
-        batch=10,
+        batch=INTERVAL,
         backend=backend,
         touched=job.touched,
         parallelism=SUBTASKS,
@@ -170,27 +192,20 @@ def measured_job(backend: Backend, job: Job, options: argparse.Namespace, root: 
         download=1e12,
     )
     plan = plan_job(workload)
-    restore = restore_seconds(workload, SUBTASKS, behind)
-    found = {
-        "rows per second": (job.rows / plan.batch_seconds, job.rows / seconds),
-        "memory of a worker, MB": (plan.worker_bytes / 1e6, local.own / 1e6),
-        "local disk, MB": (plan.local_bytes / 1e6, local.disk / 1e6),
-        "written per batch, kB": (plan.written_per_day / 8640 / 1e3, written / 1e3),
-        "restore of a subtask, ms": (
-            restore * 1e3,
-            max(float(str(each["open_ms"])) for each in opened),
-        ),
+    return {
+        "rows per second": job.rows / plan.batch_seconds,
+        "memory of a worker, MB": plan.worker_bytes / 1e6,
+        "local disk, MB": plan.local_bytes / 1e6,
+        "written per batch, kB": plan.written_per_day * INTERVAL / 86_400 / 1e3,
+        "restore of a subtask, ms": restore_seconds(workload, SUBTASKS, found["deltas"]) * 1e3,
     }
-    return {name: {"plan": wanted, "measured": had} for name, (wanted, had) in found.items()}
 
 
-def measured_requests(options: argparse.Namespace, root: Path) -> Figures:
-    """Return the planned and the measured requests of a batch."""
+def measured_requests(options: argparse.Namespace, root: Path) -> dict[str, float]:
+    """Return the measured requests of a batch."""
     sys.path.append(str(Path(__file__).parent.parent))
     from tests import s3_server  # noqa: PLC0415 - the tests' own
 
-    keys, rows, touched, retained = 2_000, 1_000, 700, 5
-    job = Job(millpond_job, rows, touched, KEY_BYTES + 8, 0.74)
     with s3_server.s3_server() as server, s3_server.heard_requests() as heard:
         server.make_bucket("bench")
         spark = session("millpond-rocksdb", root)
@@ -199,38 +214,57 @@ def measured_requests(options: argparse.Namespace, root: Path) -> Figures:
             "s3.endpoint": f"http://{server.address}",
             "s3.access-key": server.access_key,
             "s3.secret-key": server.secret_key,
-            "retained": str(retained),
+            "retained": str(RETAINED),
         }.items():
             spark.conf.set(f"spark.millpond.checkpoint.{name}", value)
-        add_files(root, job, keys, keys, 3 * retained)
-        run(spark, job.make, root)
+        add_files(root, SMALL, SMALL_KEYS, SMALL_KEYS, 3 * RETAINED)
+        run(spark, SMALL.make, root)
         heard.clear()
-        add_files(root, job, keys, 0, options.batches)
-        run(spark, job.make, root)
+        add_files(root, SMALL, SMALL_KEYS, 0, options.batches)
+        run(spark, SMALL.make, root)
         count = len(heard) / options.batches
         spark.stop()
+    return {"requests per batch": count}
+
+
+def planned_requests() -> dict[str, float]:
+    """Return the planned requests of a batch."""
     workload = Workload(
-        rate=rows / 10, keys=keys, bytes_per_key=job.bytes_per_key, batch=10, touched=touched,
+        rate=SMALL.rows / INTERVAL,
+        keys=SMALL_KEYS,
+        bytes_per_key=SMALL.bytes_per_key,
+        batch=INTERVAL,
+        touched=SMALL.touched,
         parallelism=SUBTASKS,
-    )  # fmt: skip
+    )
     plan = plan_job(workload)
-    planned = requests_per_batch(SUBTASKS, plan.base_bytes, plan.cycle, retained)
-    return {"requests per batch": {"plan": planned, "measured": count}}
+    wanted = requests_per_batch(SUBTASKS, plan.base_bytes, plan.cycle, RETAINED)
+    return {"requests per batch": wanted}
 
 
-def measured(case: str, options: argparse.Namespace, root: Path) -> Figures:
-    """Return the planned and the measured figures of a case."""
+def compared(case: str, found: dict[str, float]) -> Figures:
+    """Return the planned figures of a case next to the measured ones."""
+    if case == "requests":
+        plan = planned_requests()
+    else:
+        backend, kind = case.split()
+        plan = planned_job(cast(Backend, backend), KINDS[kind], found)
+    return {name: {"plan": value, "measured": found[name]} for name, value in plan.items()}
+
+
+def measured(case: str, options: argparse.Namespace, root: Path) -> dict[str, float]:
+    """Return the measured figures of a case."""
     if case == "requests":
         return measured_requests(options, root)
     backend, kind = case.split()
     return measured_job(cast(Backend, backend), KINDS[kind], options, root)
 
 
-def show(reports: dict[str, Figures]) -> None:
+def show(reports: dict[str, dict[str, float]]) -> None:
     """Print the plans next to the measurements."""
     table = Table("job", "figure", "plan", "measured", "measured / plan")
-    for case, figures in reports.items():
-        for name, each in figures.items():
+    for case, found in reports.items():
+        for name, each in compared(case, found).items():
             quotient = each["measured"] / each["plan"] if each["plan"] else 1.0
             cells = (f"{each['plan']:,.1f}", f"{each['measured']:,.1f}", f"{quotient:.2f}")
             table.add_row(case, name, *cells)
@@ -243,6 +277,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     parser.add_argument("--keys", type=int, default=300_000)
     parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--again", action="store_true", help="plan again, without measuring")
     parser.add_argument("--only", action="append", choices=CASES)
     parser.add_argument("--case", help="run only this case, in this process")
     options = parser.parse_args()
@@ -254,12 +289,16 @@ def main() -> None:
         return
     options.output.mkdir(parents=True, exist_ok=True)
     target = options.output / "planned.json"
-    reports = json.loads(target.read_text()) if options.only and target.exists() else {}
-    for case in options.only or CASES:
+    reports = (
+        json.loads(target.read_text())
+        if (options.only or options.again) and target.exists()
+        else {}
+    )
+    for case in () if options.again else options.only or CASES:
         given = {"case": case, "keys": options.keys, "batches": options.batches}
         reports[case] = run_in_own_process("planned.py", [], given)
-        show({case: reports[case]})
         target.write_text(json.dumps(reports, indent=1))
+    show(reports)
 
 
 if __name__ == "__main__":

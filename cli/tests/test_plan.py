@@ -47,6 +47,8 @@ def run(*arguments, status=0):
     [
         ({}, {"rows": 500_000, "key_groups": 128}),
         ({"parallelism": 11}, {"parallelism": 11, "state_partitions": 12}),
+        ({"parallelism": 80}, {"key_groups": 1024}),
+        ({"parallelism": 32_768}, {"key_groups": 32_768}),
         ({"rate": 10}, {"parallelism": 1, "state_partitions": 1}),
         ({"backend": "heap"}, {"local_bytes": 0}),
         ({"touched": 1e9}, {"touched": 500_000}),
@@ -112,6 +114,14 @@ def test_each_constant_has_a_source():
     assert len(measured) > 10
     assert {each.section for each in measured} <= headings
     assert all(re.fullmatch(r"2026-\d\d-\d\d", each.day) for each in measured)
+
+
+def test_the_plan_is_within_30_percent_of_measured_runs():
+    """The published measurements are within 30 % of their plans."""
+    section = BENCHMARKS.read_text().partition("## Plan and measurement\n")[2].partition("\n## ")[0]
+    quotients = [float(each) for each in re.findall(r"\| (\d\.\d\d) \|$", section, re.MULTILINE)]
+    assert len(quotients) >= 25
+    assert all(0.7 <= each <= 1.3 for each in quotients)
 
 
 def test_the_table_has_a_reason_for_each_figure():

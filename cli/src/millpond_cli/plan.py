@@ -129,7 +129,7 @@ def figures(workload: Workload, made: Plan) -> list[dict[str, str]]:
     rows = (
         ("subtasks", f"{made.parallelism:,}", _why_subtasks(workload, made)),
         ("state partitions", f"{made.state_partitions:,}", _WHY_PARTITIONS),
-        ("key groups", f"{made.key_groups:,}", "max-parallelism; fixed for the life of the state"),
+        ("key groups", f"{made.key_groups:,}", _WHY_GROUPS),
         ("time of a batch", _seconds(made.batch_seconds), _why_time(workload, made)),
         ("highest rate", f"{made.max_rate:,.0f} rows/s", "a batch then takes its whole time"),
         ("memory of a worker", _size(made.worker_bytes), _why_memory(workload, made)),
@@ -144,6 +144,7 @@ def figures(workload: Workload, made: Plan) -> list[dict[str, str]]:
 
 
 _WHY_PARTITIONS = "spark.sql.shuffle.partitions: one per subtask; fixed at the first start"
+_WHY_GROUPS = "max-parallelism: ten per subtask, so that all are equal; fixed for ever"
 _WHY_REQUESTS = (
     f"a subtask writes a file per batch ({c.WRITES.value:g} request), and deletes it later "
     f"({c.DELETES.value:g}); Spark's checkpoint is not included"
@@ -172,7 +173,7 @@ def _why_memory(workload: Workload, made: Plan) -> str:
         return f"the state of an executor's subtasks, since Spark chooses the worker; {touched}"
     if workload.backend == "lmdb":
         return f"a copy of a 4 kB page per changed key until the flush; {touched}"
-    return f"{c.CACHE['rocksdb'].value:g} MB block cache; {touched}"
+    return f"{c.CACHE.value:g} MB block cache; {touched}"
 
 
 def _why_executor(workload: Workload, made: Plan) -> str:

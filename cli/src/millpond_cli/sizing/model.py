@@ -15,6 +15,7 @@ LOAD = 0.6
 """The share of the time between two batches that a batch may take; the rest is for catching up."""
 
 _DAY = 86_400
+_GROUPS_PER_SUBTASK = 10
 _DIVISORS = [n for n in range(1, MAX_KEY_GROUPS + 1) if SPREAD % n == 0]
 """The numbers of partitions over which as many subtasks are evenly spread."""
 
@@ -124,7 +125,7 @@ def plan_job(workload: Workload) -> Plan:
     return Plan(
         parallelism=parallelism,
         state_partitions=spreading(parallelism),
-        key_groups=default_max_parallelism(parallelism),
+        key_groups=key_groups(parallelism),
         rows=workload.rows,
         touched=workload.touched_keys,
         batch_seconds=batch_seconds(workload, parallelism),
@@ -166,6 +167,12 @@ def least_parallelism(workload: Workload) -> int:
     return found
 
 
+def key_groups(parallelism: int) -> int:
+    """Return a number of key groups with which no subtask has 10 % more of them than another."""
+    wanted = min(_GROUPS_PER_SUBTASK * parallelism, MAX_KEY_GROUPS)
+    return max(default_max_parallelism(parallelism), 1 << (wanted - 1).bit_length())
+
+
 def fixed_seconds(workload: Workload, parallelism: int) -> float:
     """Return the seconds of a batch without its rows: in the driver, and in one subtask."""
     driver = c.BATCH.value + spreading(parallelism) * c.PARTITION.value
@@ -198,9 +205,9 @@ def worker_bytes(workload: Workload, parallelism: int) -> float:
     rows, touched = workload.rows / parallelism, workload.touched_keys / parallelism
     frames = min(rows, c.MAX_FRAME_ROWS) * c.FRAMES.value * 1e3
     buffer = min(touched, c.MAX_BUFFERED) * max(c.BUFFERED_ENTRY.value, 4 * workload.bytes_per_key)
-    changes = touched * workload.bytes_per_key * workload.compression
-    fixed = (c.WORKER.value + c.CACHE[workload.backend].value) * 1e6
-    state = 0.0
+    changes = rows * c.BATCH_ROW.value + touched * workload.bytes_per_key * workload.compression
+    fixed = c.WORKER[workload.backend].value * 1e6
+    state = min(c.CACHE.value * 1e6, workload.keys * workload.bytes_per_key)
     if workload.backend == "heap":
         subtasks = min(workload.executor_cores, parallelism)
         state = (
@@ -214,11 +221,13 @@ def worker_bytes(workload: Workload, parallelism: int) -> float:
 
 def local_bytes(workload: Workload) -> float:
     """Return the disk space of all local copies; 0 on heap."""
-    size = workload.bytes_per_key
+    size, unmerged = workload.bytes_per_key, 0.0
     if workload.backend == "rocksdb":
         size *= workload.compression
+        unmerged = c.UNMERGED * workload.touched_keys * size
     each = c.DISK_FACTOR[workload.backend].value * size
-    return workload.keys * max(c.DISK_ENTRY[workload.backend].value + each, each / 4)
+    merged = max(c.DISK_ENTRY[workload.backend].value + each, each / 4)
+    return workload.keys * merged + unmerged
 
 
 def snapshots(workload: Workload, parallelism: int) -> tuple[float, float, float]:
@@ -249,5 +258,8 @@ def restore_seconds(workload: Workload, parallelism: int, deltas: float) -> floa
     """Return the seconds in which a subtask restores its whole state and then `deltas` changes."""
     entries = (workload.keys + deltas * workload.touched_keys) / parallelism
     size = entries * workload.bytes_per_key
-    work = entries * c.RESTORE[workload.backend].value / 1e6 + size * c.RESTORE_BYTE.value / 1e9
+    work = (
+        entries * c.RESTORE[workload.backend].value / 1e6
+        + size * c.RESTORE_BYTE[workload.backend].value / 1e9
+    )
     return size * workload.compression / workload.download + work / workload.core_speed
