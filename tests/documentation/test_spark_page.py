@@ -6,6 +6,7 @@ import pytest
 
 from tests import postgres_server, s3_server
 from tests.documentation import pages
+from tests.spark import quick
 
 
 @pytest.fixture
@@ -40,6 +41,7 @@ PAGES = [
     "reference/functions.md",
     "explanation/delivery.md",
     "how-to/coming-from-spark.md",
+    "how-to/take-over.md",
     "how-to/dead-letters.md",
     "how-to/joins.md",
     "how-to/patterns.md",
@@ -59,6 +61,8 @@ def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, request, page)
     for word, fixture in SERVERS.items():
         if word in pages.text(page):
             space[word] = request.getfixturevalue(fixture)
+    if "RocksDBStateStoreProvider" in pages.text(page):
+        quick.use_checked_files(spark)
     try:
         pages.run(page, "spark", space)
     finally:

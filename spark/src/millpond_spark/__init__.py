@@ -1,11 +1,13 @@
 """Millpond on PySpark: ``key_by(df, …).process(function, …)``, or ``operator(df)`` without keys."""
 
 from millpond_spark.api.configure import configure
+from millpond_spark.api.migration import migrate
 from millpond_spark.api.operator_output import OperatorOutput
 from millpond_spark.api.streams import KeyedStream, OperatorStream, key_by, operator
 from millpond_spark.driver.query_checks import several_operators
 from millpond_spark.driver.rescaling import rescale
 from millpond_spark.driver.savepoints import create_savepoint
+from millpond_spark.driver.source_positions import QueryPositions, SourcePosition
 from millpond_spark.metrics.batch_metrics import (
     MetricsListener,
     OperatorMetrics,
@@ -21,10 +23,13 @@ __all__ = [
     "OperatorMetrics",
     "OperatorOutput",
     "OperatorStream",
+    "QueryPositions",
+    "SourcePosition",
     "SubtaskMetrics",
     "configure",
     "create_savepoint",
     "key_by",
+    "migrate",
     "operator",
     "rescale",
     "several_operators",

@@ -63,7 +63,7 @@ def last_batch(checkpoint: CheckpointStorage) -> int:
 
 def last_batch_or_none(checkpoint: CheckpointStorage) -> int | None:
     """Return the number of the last committed micro-batch, or None if none is committed yet."""
-    return max(_batches(checkpoint), default=None)
+    return max(_batches(checkpoint, "commits"), default=None)
 
 
 def check_committed(checkpoint: CheckpointStorage, batch: int, where: str) -> None:
@@ -74,13 +74,18 @@ def check_committed(checkpoint: CheckpointStorage, batch: int, where: str) -> No
         batch: the number of the micro-batch.
         where: the source of `batch`, such as an option, which the error names.
     """
-    known = _batches(checkpoint)
+    known = _batches(checkpoint, "commits")
     if batch not in known:
         there = f"there are {min(known)} to {max(known)}" if known else "there is none yet"
         raise ConfigError("batch_id", f"batch {batch} is not committed there; {there}", where)
 
 
-def _batches(checkpoint: CheckpointStorage) -> set[int]:
-    """Return the numbers of the micro-batches that the query has committed."""
-    names = [path.rpartition("/")[2] for path in checkpoint.list("commits")]
+def planned_batches(checkpoint: CheckpointStorage) -> set[int]:
+    """Return the numbers of the micro-batches that the query has begun."""
+    return _batches(checkpoint, "offsets")
+
+
+def _batches(checkpoint: CheckpointStorage, folder: str) -> set[int]:
+    """Return the numbers of the micro-batches in a log of the query."""
+    names = [path.rpartition("/")[2] for path in checkpoint.list(folder)]
     return {int(name) for name in names if name.isdigit()}

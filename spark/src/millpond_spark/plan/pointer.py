@@ -160,7 +160,7 @@ def check_query(spark: SparkSession, checkpoint: str, batch_id: int | None) -> N
 
 
 @contextmanager
-def _reading(checkpoint: str) -> Iterator[None]:
+def reading_checkpoint(checkpoint: str) -> Iterator[None]:
     """In the ``with`` block, replace Spark's errors by a ConfigError that names `checkpoint`."""
     try:
         yield
@@ -193,7 +193,7 @@ def id_of_query(spark: SparkSession, checkpoint: str) -> str:
     Raises:
         ConfigError: the directory is not the checkpoint of a query, or Spark cannot read it.
     """
-    with _reading(checkpoint):
+    with reading_checkpoint(checkpoint):
         lines = _metadata(spark, checkpoint).collect()
     try:
         return parse_query_id("\n".join(line.value for line in lines))
@@ -202,7 +202,7 @@ def id_of_query(spark: SparkSession, checkpoint: str) -> str:
         raise ConfigError("checkpoint", reason, checkpoint[:200]) from error
 
 
-def _readable_path(spark: SparkSession, checkpoint: str) -> str:
+def readable_path(spark: SparkSession, checkpoint: str) -> str:
     """Return a path by which Spark's readers of state can read `checkpoint`.
 
     The readers fail if a path has characters that a URI must escape. A checkpoint with such a path
@@ -235,8 +235,8 @@ def read_pointers(
     """
     _ = spark.streams.active  # up to Spark 4.2 this starts the coordinator that the reader needs
     pointers: list[Pointer] = []
-    with _reading(checkpoint):
-        path = _readable_path(spark, checkpoint)
+    with reading_checkpoint(checkpoint):
+        path = readable_path(spark, checkpoint)
         rows = spark.read.format("state-metadata").load(path).collect()
         ours = {row.operatorId for row in rows if row.operatorName == "applyInPandasWithState"}
         for operator in sorted(ours):

@@ -1,0 +1,322 @@
+"""``migrate``: the state of a query that uses Spark's own state becomes a savepoint."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import reduce
+from os import PathLike
+from typing import Any
+
+import attrs
+from millpond.arguments import check_type
+from millpond.errors import ConfigError
+from millpond.functions.functions import Context, RuntimeContext
+from millpond.local.savepoint_writer import SavepointWriter
+from millpond.operator.bootstrap import ColumnsToStates
+from millpond.state import StateDescriptor, StateKind
+from millpond.types import VOID_NAMESPACE
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
+from typing_extensions import override
+
+from millpond_spark.api.streams import key_by
+from millpond_spark.driver.source_positions import QueryPositions, read_positions
+from millpond_spark.plan.pointer import (
+    check_query,
+    checkpoint_storage,
+    readable_path,
+    reading_checkpoint,
+)
+
+CALL = "migrate(...)"
+ENTRIES = "entries of "
+EVENT_TIMERS, CLOCK_TIMERS = "event-time timers", "processing-time timers"
+
+
+def migrate(
+    spark: SparkSession,
+    checkpoint: str,
+    target: str | PathLike[str],
+    *,
+    uid: str,
+    states: Mapping[str, StateDescriptor],
+    keys: Sequence[str] = (),
+    event_time_timers: str | None = None,
+    processing_time_timers: str | None = None,
+    operator: int = 0,
+    max_parallelism: int = 128,
+) -> QueryPositions:
+    """Write a savepoint with the state that a stopped query has in Spark's own state store.
+
+    The arguments with expressions are Spark SQL over a table with one row per key of the old query:
+    the key columns, and the columns of the old state. They are: with ``applyInPandasWithState`` the
+    fields of the state, and ``timers`` if it has timeouts; with ``transformWithState`` each state
+    variable, and ``timers``; with ``dropDuplicatesWithinWatermark`` ``expires``; with aggregations
+    Spark's buffers, such as ``sum`` and ``count``. Times are in milliseconds.
+
+    Args:
+        spark: a session.
+        checkpoint: the ``checkpointLocation`` of the old query.
+        target: the path or URI of an empty or new directory for the savepoint.
+        uid: the uid of the operator in the new query.
+        states: for each expression, the state that receives its values: a value, a list, a map, or
+            a value to add. If the expression is a variable with a time to live, each entry keeps
+            its time of expiry; expired entries are left out.
+        keys: expressions for the key columns of the new operator, such as ``user`` or
+            ``window.start AS start``; by default the key columns of the old query.
+        event_time_timers: the event-time timers of a key, a time or an array of times. Null and
+            negative times set no timer.
+        processing_time_timers: the processing-time timers of a key.
+        operator: the number of the stateful operator in the old query, from 0.
+        max_parallelism: the number of key groups of the new operator.
+
+    Returns:
+        The positions of the sources, at which the new query must start. They are also printed.
+
+    Raises:
+        ConfigError: Spark cannot read the state; or an expression is wrong; or the old state has
+            timers and no argument names them.
+        RestoreError: the old query has not committed a batch.
+        DirectoryNotEmptyError: `target` has files.
+    """
+    check_query(spark, checkpoint, None)
+    check_type("states", states, Mapping)
+    for expression, descriptor in states.items():
+        check_type("states", expression, str)
+        check_type("states", descriptor, StateDescriptor)
+    positions = read_positions(checkpoint_storage(spark, checkpoint))
+    timers = {EVENT_TIMERS: event_time_timers, CLOCK_TIMERS: processing_time_timers}
+    with reading_checkpoint(checkpoint):
+        old = _OldState(spark, readable_path(spark, checkpoint), operator, positions.batch_id)
+        table, key_columns = old.table()
+        rows, filling = _selected(table, keys or key_columns, states, timers)
+        names = rows.columns[: len(keys or key_columns)]
+    writer = SavepointWriter.new_savepoint(max_parallelism)
+    writer.with_operator(uid, key_by(rows, *map(_quoted, names)), function=filling).write(target)
+    print(positions)  # noqa: T201 - the user acts on it
+    return positions
+
+
+class MigratedStates(ColumnsToStates):
+    """Fills states from columns, keeps the expiry of entries, and sets timers."""
+
+    def __init__(
+        self, plain: Sequence[StateDescriptor], expiring: Sequence[StateDescriptor]
+    ) -> None:
+        super().__init__(plain)
+        self._with_expiry = tuple(expiring)
+
+    @override
+    def open(self, context: RuntimeContext) -> None:
+        super().open(context)
+        self._expiring = [
+            (ENTRIES + each.name, _writer(each, context.get_namespaced_state(each, VOID_NAMESPACE)))
+            for each in self._with_expiry
+        ]
+
+    @override
+    def process_element(self, row: Any, context: Context) -> None:
+        super().process_element(row, context)
+        timers = context.timer_service()
+        now = timers.current_processing_time()
+        for column, write in self._expiring:
+            for key, value, expires in getattr(row, column) or ():
+                if expires > now:
+                    write(key, value, timedelta(milliseconds=expires - now))
+        for time in getattr(row, EVENT_TIMERS) or ():
+            timers.register_event_time_timer(time)
+        for time in getattr(row, CLOCK_TIMERS) or ():
+            timers.register_processing_time_timer(time)
+
+
+def _writer(descriptor: StateDescriptor, state: Any) -> Any:
+    """Return a function that writes one entry: a map's key or None, the value, its time to live."""
+    if descriptor.kind is StateKind.MAP:
+        return state.put
+    put = state.update if descriptor.kind is StateKind.VALUE else state.add
+    return lambda _, value, ttl: put(value, ttl)
+
+
+@attrs.frozen
+class _OldState:
+    """The state of one operator of a query of Spark, read by Spark's state data source."""
+
+    spark: SparkSession
+    path: str
+    operator: int
+    batch_id: int
+
+    def table(self) -> tuple[DataFrame, list[str]]:
+        """Return a table with one row per key, and the names of its key columns."""
+        variables = self._variables()
+        if variables is not None:
+            return self._joined(
+                [self._variable(name, kind, expires=ttl) for name, kind, ttl in variables]
+            )
+        df = self._read()
+        value = df.schema["value"].dataType
+        assert isinstance(value, StructType)
+        if "groupState" in value.names:
+            columns = [F.col("value.groupState.*")]
+            if "timeoutTimestamp" in value.names:
+                columns.append(F.col("value.timeoutTimestamp").alias("timers"))
+        elif value.names == ["expiresAtMicros"]:
+            columns = [F.expr("value.expiresAtMicros div 1000").alias("expires")]
+        elif value.names == ["__dummy__"]:
+            columns = []
+        else:
+            df = df.withColumn("value", F.col("value").cast(_distinct_names(value)))
+            columns = [F.col("value.*")]
+        return df.select("key.*", *columns), _key_names(df)
+
+    def _variables(self) -> list[tuple[str, str, bool]] | None:
+        """Return name, type and expiry of each variable, or None without ``transformWithState``."""
+        metadata = self.spark.read.format("state-metadata").load(self.path).collect()
+        mine = [row for row in metadata if row.operatorId == self.operator]
+        if not mine or mine[0].operatorName == "symmetricHashJoin":
+            known = ", ".join(
+                sorted({f"{row.operatorId} ({row.operatorName})" for row in metadata})
+            )
+            reason = f"the query has no operator {self.operator} that can migrate; it has {known}"
+            raise ConfigError("operator", reason, CALL)
+        if not mine[0].operatorName.startswith("transformWithState"):
+            return None
+        properties = json.loads(mine[0].operatorProperties)
+        found = [
+            (each["stateName"], each["stateVariableType"], each["ttlEnabled"])
+            for each in properties["stateVariables"]
+            if not each["stateName"].startswith("$")
+        ]
+        has_timers = properties["timeMode"] not in ("None", "NoTime")
+        return [*found, ("timers", "Timers", False)] if has_timers else found
+
+    def _variable(self, name: str, kind: str, *, expires: bool) -> DataFrame:
+        """Return the key and the columns of a state variable, or of the timers."""
+        if kind == "Timers":
+            timers = self._read(readRegisteredTimers="true")
+            times = F.collect_list("expiration_timestamp_ms").alias(name)
+            return timers.groupBy("key").agg(times)
+        df = self._read(stateVarName=name, flattenCollectionTypes="false")
+        column = df.columns[1]
+        entries = _entries(df, column, kind, expires=expires)
+        columns = [_plain(entries, kind).alias(name)]
+        if expires:
+            columns.append(entries.alias(ENTRIES + name))
+        return df.select("key", *columns)
+
+    def _read(self, **options: str) -> DataFrame:
+        reader = self.spark.read.format("statestore").option("operatorId", self.operator)
+        return reader.option("batchId", self.batch_id).options(**options).load(self.path)
+
+    def _joined(self, parts: list[DataFrame]) -> tuple[DataFrame, list[str]]:
+        """Return the variables as columns of one table; null if a key lacks a variable."""
+        union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
+        columns = [
+            F.first(_quoted(name), ignorenulls=True).alias(name) for name in union.columns[1:]
+        ]
+        joined = union.groupBy("key").agg(*columns)
+        quoted = [_quoted(name) for name in joined.columns[1:]]
+        return joined.select("key.*", *quoted), _key_names(joined)
+
+
+def _entries(df: DataFrame, column: str, kind: str, *, expires: bool) -> Any:
+    """Return the entries of a variable: an array of structs of key or null, value and expiry."""
+    field = df.schema[column].dataType
+    if kind == "MapState":
+        array = F.map_entries(column)
+        key_type, value_type = field.keyType, field.valueType
+    else:
+        listed = F.col(column) if kind == "ListState" else F.array(column)
+        array = F.transform(
+            listed, lambda each: F.struct(F.lit(None).alias("key"), each.alias("value"))
+        )
+        key_type, value_type = None, field.elementType if kind == "ListState" else field
+    inner = value_type["value"].dataType if expires else value_type
+
+    def entry(each: Any) -> Any:
+        value = each["value"]["value"] if expires else each["value"]
+        return F.struct(
+            _single(each["key"], key_type).alias("key"),
+            _single(value, inner).alias("value"),
+            (each["value"]["ttlExpirationMs"] if expires else F.lit(0)).alias("expires"),
+        )
+
+    return F.transform(array, entry)
+
+
+def _plain(entries: Any, kind: str) -> Any:
+    """Return entries as the value, list or map that they are."""
+    if kind == "MapState":
+        pair = F.transform(entries, lambda each: F.struct(each["key"], each["value"]))
+        return F.map_from_entries(pair)
+    values = F.transform(entries, lambda each: each["value"])
+    return values if kind == "ListState" else values[0]
+
+
+def _single(column: Any, kind: Any) -> Any:
+    """Return the field of a struct with a single field, and other columns unchanged."""
+    if isinstance(kind, StructType) and len(kind.names) == 1:
+        return column[kind.names[0]]
+    return column
+
+
+def _selected(
+    table: DataFrame,
+    keys: Sequence[str],
+    states: Mapping[str, StateDescriptor],
+    timers: Mapping[str, str | None],
+) -> tuple[DataFrame, MigratedStates]:
+    """Return rows of keys, states and timers, and the function that reads the rows."""
+    if "timers" in table.columns and not any(timers.values()):
+        reason = "the old state has timers; name them, as 'timers', or as 'NULL' to leave them out"
+        raise ConfigError("event_time_timers", reason, CALL)
+    plain, expiring, columns = [], [], []
+    for expression, descriptor in states.items():
+        entries = ENTRIES + expression
+        if entries in table.columns and descriptor.ttl_config is not None:
+            expiring.append(descriptor)
+            columns.append(F.col(_quoted(entries)).alias(ENTRIES + descriptor.name))
+        else:
+            plain.append(descriptor)
+            columns.append(F.expr(expression).alias(descriptor.name))
+    times = [_times(table, expression or "NULL").alias(name) for name, expression in timers.items()]
+    rows = table.select(*map(F.expr, keys), *columns, *times)
+    twice = [name for name, count in Counter(rows.columns).items() if count > 1]
+    if twice:
+        reason = f"two keys or states have the name {twice[0]!r}; give the key another one: AS"
+        raise ConfigError("keys", reason, CALL)
+    return rows, MigratedStates(plain, expiring)
+
+
+def _times(table: DataFrame, expression: str) -> Any:
+    """Return the expression's times that are not null or negative, as an array."""
+    column = F.expr(expression)
+    if not isinstance(table.select(column).schema[0].dataType, ArrayType):
+        column = F.array(column)
+    return F.filter(column.cast("array<bigint>"), lambda time: time >= 0)
+
+
+def _distinct_names(value: StructType) -> StructType:
+    """Return the struct with ``_2`` and so on after names that come again, such as two sums."""
+    seen: Counter[str] = Counter()
+    renamed = StructType()
+    for field in value:
+        seen[field.name] += 1
+        number = seen[field.name]
+        name = field.name if number == 1 else f"{field.name}_{number}"
+        renamed.add(name, field.dataType, field.nullable)
+    return renamed
+
+
+def _key_names(df: DataFrame) -> list[str]:
+    key = df.schema["key"].dataType
+    assert isinstance(key, StructType)
+    return key.names
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
