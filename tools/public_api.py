@@ -23,7 +23,7 @@ SOURCES = ("core/src", "spark/src")
 MADE_BY_MILLPOND = {
     *("KeyedStateHandle", "OperatorStateHandle", "SavepointHandle", "SavepointWriter"),
     *("RuntimeContext", "SnapshotContext", "StateInitializationContext", "VectorizedContext"),
-    *("OperatorMetrics", "SubtaskMetrics"),
+    *("OperatorMetrics", "SubtaskMetrics", "QueryPositions", "SourcePosition"),
 }
 """Classes whose constructors are not public; the objects come from functions and methods."""
 KINDS = {

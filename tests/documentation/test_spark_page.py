@@ -6,7 +6,6 @@ import pytest
 
 from tests import postgres_server, s3_server
 from tests.documentation import pages
-from tests.spark import quick
 
 
 @pytest.fixture
@@ -41,7 +40,6 @@ PAGES = [
     "reference/functions.md",
     "explanation/delivery.md",
     "how-to/coming-from-spark.md",
-    "how-to/take-over.md",
     "how-to/dead-letters.md",
     "how-to/joins.md",
     "how-to/patterns.md",
@@ -61,8 +59,6 @@ def test_blocks_for_spark(spark, job_conf, tmp_path, monkeypatch, request, page)
     for word, fixture in SERVERS.items():
         if word in pages.text(page):
             space[word] = request.getfixturevalue(fixture)
-    if "RocksDBStateStoreProvider" in pages.text(page):
-        quick.use_checked_files(spark)
     try:
         pages.run(page, "spark", space)
     finally:

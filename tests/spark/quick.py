@@ -33,13 +33,3 @@ def quick_files():
 def quick_settings():
     """Return settings with quick files, and workers with preloaded modules."""
     return {**quick_files(), "spark.python.daemon.module": "tests.spark.warm_daemon"}
-
-
-def use_checked_files(spark):
-    """Give Spark's RocksDB state store the file system class that it needs, and set the store.
-
-    The store fails with the class of ``quick_files``, which Hadoop has in its cache.
-    """
-    spark.conf.set("fs.file.impl", "org.apache.hadoop.fs.LocalFileSystem")
-    spark.conf.set("fs.file.impl.disable.cache", "true")
-    spark._jvm.org.apache.hadoop.fs.FileSystem.closeAll()

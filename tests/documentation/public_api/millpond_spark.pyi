@@ -45,7 +45,21 @@ class OperatorStream:
     def connect(self, other: DataFrame, *, order_by: ColumnOrName | Sequence[ColumnOrName] = (), event_time: ColumnOrName | None = None) -> OperatorStream: ...
     def process(self, function: KeylessFunction, *, output: str | StructType, uid: str, output_mode: OutputMode = 'append', event_time: ColumnOrName | None = None, order_by: ColumnOrName | Sequence[ColumnOrName] = (), on_error: OnError = 'fail', null_event_times: NullEventTimes = 'refuse') -> OperatorOutput: ...
 
+class QueryPositions:
+    batch_id: int
+    sources: tuple[SourcePosition, ...]
+    uncommitted: bool
+    watermark_ms: int
+
 SUBTASK_METRICS: object
+
+class SourcePosition:
+    advice: str
+    files: tuple[str, ...] | None
+    number: int
+    offset: str
+    options: dict[str, str]
+    def unread(self, df: DataFrame) -> DataFrame: ...
 
 class SubtaskMetrics:
     checkpoint_id: int
@@ -59,6 +73,8 @@ def configure(target: B, *, parallelism: int, **settings: object) -> B: ...
 def create_savepoint(spark: SparkSession, checkpoint: str, target: str | PathLike[str], *, snapshots: str | None = None, batch_id: int | None = None) -> SavepointHandle: ...
 
 def key_by(df: DataFrame, *keys: ColumnOrName, null_keys: NullKeys = 'refuse') -> KeyedStream: ...
+
+def migrate(spark: SparkSession, checkpoint: str, target: str | PathLike[str], *, uid: str, states: Mapping[str, StateDescriptor], keys: Sequence[str] = (), event_time_timers: str | None = None, processing_time_timers: str | None = None, operator: int = 0, max_parallelism: int = 128) -> QueryPositions: ...
 
 def operator(df: DataFrame) -> OperatorStream: ...
 

@@ -225,7 +225,7 @@ class _OldState:
 
 def _entries(df: DataFrame, column: str, kind: str, *, expires: bool) -> Any:
     """Return the entries of a variable: an array of structs of key or null, value and expiry."""
-    field = df.schema[column].dataType
+    field: Any = df.schema[column].dataType
     if kind == "MapState":
         array = F.map_entries(column)
         key_type, value_type = field.keyType, field.valueType

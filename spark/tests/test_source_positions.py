@@ -1,0 +1,68 @@
+"""The positions of sources, from the offset logs of Spark's queries."""
+
+import json
+
+import millpond as mp
+import pytest
+from millpond import errors
+from millpond_spark.driver.source_positions import read_positions
+
+KAFKA = '{"clicks":{"0":12,"1":7}}'
+DELTA = {"sourceVersion": 1, "reservoirId": "x", "reservoirVersion": 5, "isStartingVersion": False}
+
+
+def checkpoint(folder, *offsets, header='v1\n{"batchWatermarkMs":7,"conf":{}}', planned=3):
+    """Return the storage of a query's checkpoint with two committed batches."""
+    for batch in range(planned):
+        (folder / "offsets").mkdir(parents=True, exist_ok=True)
+        (folder / "offsets" / str(batch)).write_text("\n".join([header, *offsets]))
+    (folder / "commits").mkdir()
+    for batch in (0, 1):
+        (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return mp.checkpoint_storage(folder.as_uri())
+
+
+def log(folder, name, *entries):
+    """Write a file of a file source's log."""
+    (folder / "sources/0").mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps({"path": path, "timestamp": 1, "batchId": at}) for path, at in entries]
+    (folder / "sources/0" / name).write_text("\n".join(["v1", *lines]))
+
+
+def test_kafka_and_delta(tmp_path):
+    """Kafka's offsets and Delta's whole versions become options; other offsets are given as is."""
+    whole, within = json.dumps({**DELTA, "index": -1}), json.dumps({**DELTA, "index": 3})
+    found = read_positions(checkpoint(tmp_path, KAFKA, whole, within, "12", "-"))
+    assert [source.options for source in found.sources] == [
+        {"startingOffsets": KAFKA},
+        {"startingVersion": "5"},
+        *({}, {}, {}),
+    ]
+    assert "within a version" in found.sources[2].advice
+    assert found.sources[3].advice == "start at the offset 12"
+    assert (found.batch_id, found.watermark_ms, found.uncommitted) == (1, 7, True)
+    assert "batch 2 has begun" in str(found)
+
+
+def test_files(tmp_path):
+    """The files of the log up to the committed entry count as read, from compacted files too."""
+    log(tmp_path, "9.compact", ("file:///in/a", 8), ("file:///in/b", 9))
+    log(tmp_path, "10", ("file:///in/c", 10))
+    log(tmp_path, "11", ("file:///in/d", 11))
+    found = read_positions(checkpoint(tmp_path, '{"logOffset":10}', planned=2))
+    assert found.sources[0].files == ("file:///in/a", "file:///in/b", "file:///in/c")
+    assert not found.uncommitted
+
+
+@pytest.mark.parametrize("header", ["v2\n{}", "", "v1\n[]", "v1\n{{"])
+def test_damaged_logs(tmp_path, header):
+    """An offset log of another version or without JSON is refused with its place."""
+    with pytest.raises(errors.CorruptSnapshotError, match="offsets/1"):
+        read_positions(checkpoint(tmp_path, KAFKA, header=header))
+
+
+def test_no_batch(tmp_path):
+    """A query that has not committed a batch is refused."""
+    (tmp_path / "commits").mkdir()
+    with pytest.raises(errors.RestoreError, match="not committed a batch"):
+        read_positions(mp.checkpoint_storage(tmp_path.as_uri()))
