@@ -13,7 +13,7 @@ pytestmark = pytest.mark.spark
 @pytest.mark.skipif(__version__ < "4.1", reason="transformWithState of rows is new in Spark 4.1")
 def test_take_over(tmp_path):
     """After a take-over, each query has the rows of the query that never stopped."""
-    command = [sys.executable, "-m", "tests.documentation.page_script", "how-to/take-over.md"]
+    command = [sys.executable, "-m", "tests.documentation.take_over_script"]
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [*command, str(tmp_path)], cwd=root, capture_output=True, text=True, check=False

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import reduce
 from os import PathLike
 from typing import Any
 
 import attrs
-from millpond.arguments import check_type
+from millpond.arguments import check_type, check_within, checked
 from millpond.errors import ConfigError
 from millpond.functions.functions import Context, RuntimeContext
 from millpond.local.savepoint_writer import SavepointWriter
 from millpond.operator.bootstrap import ColumnsToStates
 from millpond.state import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructType
+from pyspark.sql.types import ArrayType, MapType, StructType
 from typing_extensions import override
 
 from millpond_spark.api.streams import key_by
@@ -31,12 +33,14 @@ from millpond_spark.plan.pointer import (
     readable_path,
     reading_checkpoint,
 )
+from millpond_spark.values.schemas import brief_reason
 
 CALL = "migrate(...)"
 ENTRIES = "entries of "
 EVENT_TIMERS, CLOCK_TIMERS = "event-time timers", "processing-time timers"
 
 
+@checked
 def migrate(
     spark: SparkSession,
     checkpoint: str,
@@ -84,10 +88,14 @@ def migrate(
         DirectoryNotEmptyError: `target` has files.
     """
     check_query(spark, checkpoint, None)
-    check_type("states", states, Mapping)
+    check_within("operator", operator, 0, 2**31 - 1)
+    if not states:
+        raise ConfigError("states", "name at least one state to fill", CALL)
     for expression, descriptor in states.items():
         check_type("states", expression, str)
         check_type("states", descriptor, StateDescriptor)
+    for key in keys:
+        check_type("keys", key, str)
     positions = read_positions(checkpoint_storage(spark, checkpoint))
     timers = {EVENT_TIMERS: event_time_timers, CLOCK_TIMERS: processing_time_timers}
     with reading_checkpoint(checkpoint):
@@ -276,15 +284,16 @@ def _selected(
         raise ConfigError("event_time_timers", reason, CALL)
     plain, expiring, columns = [], [], []
     for expression, descriptor in states.items():
-        entries = ENTRIES + expression
-        if entries in table.columns and descriptor.ttl_config is not None:
+        if _keeps_expiry(table, expression, descriptor):
             expiring.append(descriptor)
-            columns.append(F.col(_quoted(entries)).alias(ENTRIES + descriptor.name))
+            columns.append(F.col(_quoted(ENTRIES + expression)).alias(ENTRIES + descriptor.name))
         else:
             plain.append(descriptor)
-            columns.append(F.expr(expression).alias(descriptor.name))
-    times = [_times(table, expression or "NULL").alias(name) for name, expression in timers.items()]
-    rows = table.select(*map(F.expr, keys), *columns, *times)
+            columns.append(_expression(table, "states", expression).alias(descriptor.name))
+    times = [
+        _times(table, name, expression or "NULL").alias(name) for name, expression in timers.items()
+    ]
+    rows = table.select(*(_expression(table, "keys", key) for key in keys), *columns, *times)
     twice = [name for name, count in Counter(rows.columns).items() if count > 1]
     if twice:
         reason = f"two keys or states have the name {twice[0]!r}; give the key another one: AS"
@@ -292,12 +301,50 @@ def _selected(
     return rows, MigratedStates(plain, expiring)
 
 
-def _times(table: DataFrame, expression: str) -> Any:
+def _keeps_expiry(table: DataFrame, variable: str, descriptor: StateDescriptor) -> bool:
+    """Return whether a variable and a state have a time to live, and are of the same kind."""
+    if ENTRIES + variable not in table.columns or descriptor.ttl_config is None:
+        return False
+    entries: Any = table.schema[ENTRIES + variable].dataType
+    value, column = entries.elementType["value"].dataType, table.schema[variable].dataType
+    if descriptor.kind is StateKind.VALUE:
+        return bool(column == value)
+    if descriptor.kind is StateKind.LIST:
+        return isinstance(column, ArrayType) and column.elementType == value
+    return descriptor.kind is StateKind.MAP and isinstance(column, MapType)
+
+
+def _times(table: DataFrame, name: str, expression: str) -> Any:
     """Return the expression's times that are not null or negative, as an array."""
-    column = F.expr(expression)
+    parameter = name.replace(" ", "_").replace("-", "_")
+    column = _expression(table, parameter, expression)
     if not isinstance(table.select(column).schema[0].dataType, ArrayType):
         column = F.array(column)
-    return F.filter(column.cast("array<bigint>"), lambda time: time >= 0)
+    times = column.cast("array<bigint>")
+    with _explained(parameter, "its times must be numbers of milliseconds"):
+        _ = table.select(times).schema
+    return F.filter(times, lambda time: time >= 0)
+
+
+def _expression(table: DataFrame, parameter: str, text: str) -> Any:
+    """Return the column of an expression; raise ConfigError if Spark cannot resolve it."""
+    with _explained(parameter, f"the columns of the old state are {', '.join(_shown(table))}"):
+        column = F.expr(text)
+        _ = table.select(column).schema
+    return column
+
+
+@contextmanager
+def _explained(parameter: str, cure: str) -> Iterator[None]:
+    """Replace Spark's errors about an expression by a ConfigError about the user's argument."""
+    try:
+        yield
+    except PySparkException as error:
+        raise ConfigError(parameter, f"{brief_reason(error)}; {cure}", CALL) from error
+
+
+def _shown(table: DataFrame) -> list[str]:
+    return [name for name in table.columns if not name.startswith(ENTRIES)]
 
 
 def _distinct_names(value: StructType) -> StructType:

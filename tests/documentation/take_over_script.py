@@ -1,6 +1,6 @@
-"""Run the blocks for Spark of a page in a session of its own, with Spark's settings for files.
+"""Run the page about taking over, and other migrations, with Spark's settings for files.
 
-``python -m tests.documentation.page_script PAGE FOLDER``. Spark's RocksDB state store does not work
+``python -m tests.documentation.take_over_script FOLDER``. Spark's RocksDB state store does not work
 with the file system class of the tests' session (``tests/spark/quick.py``).
 """
 
@@ -10,6 +10,7 @@ from millpond.spark import configure
 from pyspark.sql import SparkSession
 
 from tests.documentation import pages
+from tests.spark import take_over_job
 from tests.spark.quick import QUICK_JVM
 
 SETTINGS = {
@@ -23,13 +24,15 @@ SETTINGS = {
 }
 
 
-def main(page, folder):
-    """Run the page in `folder`."""
+def main(folder):
+    """Run the page and the other migrations in `folder`."""
     builder = SparkSession.builder.master("local[2]")
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     session = configure(builder, parallelism=2).getOrCreate()
-    pages.run(page, "spark", {"__name__": "__main__", "spark": session, "FOLDER": folder})
+    space = {"__name__": "__main__", "spark": session, "FOLDER": folder}
+    pages.run("how-to/take-over.md", "spark", space)
+    take_over_job.main(session, folder)
 
 
 if __name__ == "__main__":

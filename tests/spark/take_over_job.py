@@ -1,0 +1,94 @@
+"""Migrate variables with a time to live and processing-time timers of transformWithStateInPandas."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import millpond as mp
+import pandas as pd
+import pytest
+from millpond import errors
+from millpond.spark import migrate
+from pyspark.sql.streaming import StatefulProcessor
+
+HOUR = 3_600_000
+TTL = mp.StateTtlConfig(timedelta(hours=9))
+STATES = {
+    "both.n": mp.ValueStateDescriptor("n", int),
+    "value": mp.ValueStateDescriptor("value", int).enable_time_to_live(TTL),
+    "list": mp.ListStateDescriptor("list", int).enable_time_to_live(TTL),
+    "map": mp.MapStateDescriptor("map", str, int).enable_time_to_live(TTL),
+    "value + 1": mp.ValueStateDescriptor("more", int),
+}
+
+
+class Kept(StatefulProcessor):
+    """Processor with a variable of each kind."""
+
+    def init(self, handle):
+        self.handle = handle
+        self.both = handle.getValueState("both", "n bigint, s string")
+        self.value = handle.getValueState("value", "n bigint", ttlDurationMs=HOUR)
+        self.list = handle.getListState("list", "n bigint", ttlDurationMs=HOUR)
+        self.map = handle.getMapState("map", "k string", "n bigint", ttlDurationMs=HOUR)
+
+    def handleInputRows(self, key, rows, timerValues):  # noqa: N802, N803 - Spark calls it so
+        self.both.update((7, "x"))
+        self.value.update((1,))
+        self.list.put([(1,), (2,)])
+        self.map.updateValue(("a",), (3,))
+        self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + HOUR)
+        yield pd.DataFrame({"user": [key[0]]})
+
+
+def main(spark, folder):
+    """Run the query, migrate its state, and check the savepoint."""
+    Path(f"{folder}/users").mkdir()
+    Path(f"{folder}/users/a b é+%.json").write_text('{"user": "ann"}')
+    rows = spark.readStream.schema("user string").json(f"{folder}/users")
+    old = rows.groupBy("user")
+    old = old.transformWithStateInPandas(Kept(), "user string", "Update", "ProcessingTime")
+    run(old, f"{folder}/kept")
+    begun = json.loads(Path(f"{folder}/kept/offsets/0").read_text().split("\n")[1])
+    now = begun["batchTimestampMs"]
+
+    def moved(to, **given):
+        arguments = {"uid": "kept", "states": STATES, "processing_time_timers": "timers", **given}
+        return migrate(spark, f"{folder}/kept", f"{folder}/{to}", **arguments)
+
+    start = moved("saved")
+    tables = {path.parent.name: path for path in Path(f"{folder}/saved").rglob("*.parquet")}
+    kept = {name: pd.read_parquet(path) for name, path in tables.items()}
+    assert [kept[name]["value"].tolist() for name in ("n", "value", "map", "more")] == [
+        [7],
+        [1],
+        [3],
+        [2],
+    ]
+    for name in ("value", "map", "list"):
+        expiry = pd.Series(kept[name]["ttl_timestamp"][0]) % (1 << 62)  # an own time to live
+        assert ((expiry - now - HOUR).abs() < 1000).all(), (name, kept[name])
+    (timers,) = (table for name, table in kept.items() if "timer" in name)
+    assert now + HOUR in timers.to_numpy().ravel().tolist()
+    with pytest.raises(errors.ConfigError, match="the old state has timers"):
+        moved("untimed", processing_time_timers=None)
+    for wrong in ("vale", "1 +", ""):
+        with pytest.raises(errors.ConfigError, match="states: "):
+            moved("wrong", states={wrong: STATES["value"]})
+    with pytest.raises(errors.ConfigError, match="processing_time_timers: "):
+        moved("wrong", processing_time_timers="map")
+    with pytest.raises(errors.ConfigError, match="it has 0"):
+        moved("other", operator=1)
+    with pytest.raises(errors.DirectoryNotEmptyError):
+        moved("saved")
+    Path(f"{folder}/users/new.json").write_text('{"user": "bob"}')
+    assert run(start.sources[0].unread(rows), f"{folder}/unread") == [("bob",)]
+
+
+def run(df, checkpoint):
+    """Run one batch of a query; return its rows."""
+    found = []
+    writer = df.writeStream.outputMode("update").option("checkpointLocation", checkpoint)
+    writer = writer.foreachBatch(lambda batch, _: found.extend(map(tuple, batch.collect())))
+    writer.trigger(once=True).start().awaitTermination()
+    return found
