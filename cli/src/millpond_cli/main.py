@@ -14,6 +14,7 @@ from typing_extensions import override
 from millpond_cli.backends import backends
 from millpond_cli.checkpoint import checkpoint, rescale
 from millpond_cli.plan import plan
+from millpond_cli.report.command import report
 from millpond_cli.run import run
 from millpond_cli.savepoint import savepoint
 from millpond_cli.state import state
@@ -83,7 +84,7 @@ def commands(context: click.Context, config: Path | None) -> None:
     context.obj = Config() if config is None else Config.from_toml(config)
 
 
-for command in (backends, plan, run, rescale, checkpoint, savepoint, state):
+for command in (backends, plan, run, rescale, report, checkpoint, savepoint, state):
     commands.add_command(command)
 
 

@@ -1,0 +1,1 @@
+"""``millpond report``: figures of the state in a directory, with advice, as a page or as JSON."""

@@ -1,0 +1,153 @@
+"""Advice on figures: what looks wrong with the state of an operator, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import mean
+
+import attrs
+
+from millpond_cli.report.history import BatchFigures, CheckpointSize, StaleFiles
+from millpond_cli.report.state_figures import OperatorFigures, StateFigures
+
+MIB, SECOND_MS, HOUR_MS = 1 << 20, 1000, 3_600_000
+
+FEW_CHECKPOINTS = 5
+"""So few sizes of checkpoints do not show whether a state grows."""
+
+
+@attrs.frozen
+class Advice:
+    """A warning with its cure.
+
+    Attributes:
+        what: the warning, in one sentence.
+        cure: what to do, in one or two sentences.
+    """
+
+    what: str
+    cure: str
+
+
+def state_advice(
+    operator: OperatorFigures, sizes: Sequence[CheckpointSize], now: int
+) -> Iterator[Advice]:
+    """Yield the warnings about the state of an operator.
+
+    Args:
+        operator: the figures of the operator.
+        sizes: the sizes of its checkpoints.
+        now: the processing time in ms.
+    """
+    yield from _skew(operator)
+    for state in operator.states:
+        yield from _hot_key(state)
+        yield from _expired(state)
+    yield from _growth(operator, sizes)
+    yield from _overdue(operator, now)
+
+
+def _skew(operator: OperatorFigures) -> Iterator[Advice]:
+    sizes = [each.bytes for each in operator.subtasks]
+    if len(sizes) > 1 and max(sizes) > MIB and max(sizes) > 2 * mean(sizes):
+        most = max(operator.subtasks, key=lambda each: each.bytes)
+        yield Advice(
+            f"The subtask with the key groups {most.first_group}-{most.last_group} has "
+            f"{most.bytes / mean(sizes):.1f} times the mean size.",
+            "A batch takes as long as its slowest subtask. If few keys are large, see the largest "
+            "keys below; otherwise a larger parallelism divides the keys more evenly.",
+        )
+
+
+def _hot_key(state: StateFigures) -> Iterator[Advice]:
+    if state.largest and state.keys and state.keys > 1 and state.largest[0].bytes > MIB / 10:
+        first = state.largest[0]
+        if first.bytes > state.bytes / 10:
+            yield Advice(
+                f"The key {first.key} has {first.bytes / state.bytes:.0%} of the bytes of the "
+                f"state {state.name}.",
+                "A single key is always in one subtask. Limit what the state keeps for a key, or "
+                "add a part to the key and combine the results in a second operator.",
+            )
+
+
+def _expired(state: StateFigures) -> Iterator[Advice]:
+    if state.rows and state.expired > state.rows / 2:
+        yield Advice(
+            f"{state.expired / state.rows:.0%} of the rows of the state {state.name} have expired.",
+            "The clean-up removes expired rows while rows of any key are processed. If the query "
+            "has not run for a long time, this is normal; otherwise let the clean-up check more "
+            "rows per access (StateTtlConfig.cleanup_incrementally).",
+        )
+
+
+def _growth(operator: OperatorFigures, sizes: Sequence[CheckpointSize]) -> Iterator[Advice]:
+    if (
+        len(sizes) < FEW_CHECKPOINTS
+        or sizes[-1].bytes < MIB
+        or sizes[-1].bytes < 1.5 * sizes[0].bytes
+    ):
+        return
+    lasting = [each.name for each in operator.states if each.ttl_ms is None and each.keys]
+    cure = "Look at whether the keys come back."
+    if lasting:
+        cure = (
+            f"No time to live is set for {', '.join(lasting)}. If keys do not come back, set one, "
+            "or delete the state by timers."
+        )
+    yield Advice(
+        f"The state has grown from {sizes[0].bytes:,} to {sizes[-1].bytes:,} bytes over the "
+        "retained checkpoints.",
+        cure,
+    )
+
+
+def _overdue(operator: OperatorFigures, now: int) -> Iterator[Advice]:
+    for name, times in operator.timers.items():
+        is_clock = "processing" in name
+        overdue = sum(1 for time in times if time < now - HOUR_MS)
+        if is_clock and overdue:
+            yield Advice(
+                f"{overdue:,} timers of processing time are overdue by more than an hour.",
+                "They fire when the query runs again. If the query runs, look for an error in its "
+                "driver's log.",
+            )
+
+
+def batch_advice(batches: Sequence[BatchFigures]) -> Iterator[Advice]:
+    """Yield the warnings about the last batches of an operator."""
+    failed = sum(each.failed_attempts for each in batches)
+    if failed:
+        yield Advice(
+            f"{failed} attempts of tasks failed in the last {len(batches)} batches.",
+            "The rows were processed by later attempts. Look for the first exception of the failed "
+            "tasks in the executors' log.",
+        )
+    restored = [each for each in batches[1:] if {"snapshot", "deltas"} & each.sources.keys()]
+    if restored:
+        yield Advice(
+            f"Subtasks read their state from the checkpoint directory in {len(restored)} of the "
+            f"last {len(batches)} batches.",
+            "Normally the worker still has the state. Executors may come and go, or their local "
+            "disks may be too small.",
+        )
+    if sum(each.snapshot_ms - each.process_ms for each in batches) > SECOND_MS:
+        yield Advice(
+            "The last batches spent more time on snapshots than on rows.",
+            "Larger batches write keys that change several times only once.",
+        )
+
+
+def directory_advice(stale: StaleFiles, broken: Sequence[str]) -> Iterator[Advice]:
+    """Yield the warnings about the files of a checkpoint directory."""
+    if stale.files:
+        yield Advice(
+            f"{stale.files:,} files with {stale.bytes:,} bytes belong to no retained checkpoint.",
+            "List them with: millpond checkpoint gc --dry-run DIRECTORY, and delete them with: "
+            "millpond checkpoint gc DIRECTORY.",
+        )
+    if broken:
+        yield Advice(
+            f"{len(broken)} metadata files cannot be read, the first one is {broken[0]}.",
+            "Run: millpond checkpoint verify DIRECTORY.",
+        )

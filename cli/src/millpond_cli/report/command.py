@@ -1,0 +1,129 @@
+"""``millpond report``: a page about the state in a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import click
+from millpond.clock import SystemClock
+from millpond.errors import MillpondError, PlaceError
+from millpond.savepoints.savepoint_file import is_savepoint
+from millpond.snapshots.catalog import Catalog
+from millpond.snapshots.spark_checkpoint import query_id
+
+from millpond_cli.output import dumps, plain, working, write_text
+from millpond_cli.report.advice import batch_advice, directory_advice, state_advice
+from millpond_cli.report.history import (
+    BatchFigures,
+    batch_figures,
+    checkpoint_sizes,
+    stale_files,
+)
+from millpond_cli.report.page import OperatorReport, Report, page
+from millpond_cli.report.state_figures import operator_figures
+from millpond_cli.spark import local_session
+from millpond_cli.targets import (
+    catalog_of,
+    file_path,
+    naming_directory,
+    new_file,
+    place_text,
+    query_checkpoint,
+    source,
+    spark_path,
+    stored_operators,
+)
+from millpond_cli.terminal import complain, emit, tell
+
+
+@click.command()
+@click.argument("path", type=place_text)
+@click.option(
+    "--snapshots",
+    type=place_text,
+    metavar="DIRECTORY",
+    help="The directory of spark.millpond.checkpoint.dir; then PATH is the checkpointLocation.",
+)
+@click.option("--operator", help="Uid of an operator, or query/uid; by default all.")
+@click.option(
+    "--batches",
+    type=click.IntRange(0, 1000),
+    default=20,
+    show_default=True,
+    help="With --snapshots: the number of last batches whose metrics are shown.",
+)
+@click.option("-o", "--output", type=file_path, metavar="FILE", help="The page, an HTML file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+def report(
+    path: str,
+    snapshots: str | None,
+    operator: str | None,
+    batches: int,
+    output: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write a page about the size, skew, growth and timers of the state in PATH.
+
+    PATH is the directory that spark.millpond.checkpoint.dir names, or a savepoint. With --snapshots
+    it is a query's checkpointLocation; the page then also shows the times of the last batches.
+
+    The state of one subtask after the other is read into memory.
+    """
+    if (output is None) == (not as_json):
+        raise click.UsageError("give either -o FILE or --json")
+    if output is not None:
+        new_file(output, path, snapshots)
+    found = _report(path, snapshots, operator, batches)
+    if output is None:
+        emit(dumps(plain(attrs.asdict(found)), indent=2))
+        return
+    with working("drawing"):
+        text = page(found)
+    try:
+        write_text(output, text)
+    except OSError as error:
+        raise PlaceError(str(output), f"it cannot be written: {error.strerror}") from error
+    warnings = len(found.advice) + sum(len(each.advice) for each in found.operators)
+    tell(f"{len(found.operators)} operators, {warnings} warnings; the page is in {output}")
+
+
+def _report(path: str, snapshots: str | None, operator: str | None, batches: int) -> Report:
+    """Read the figures of all operators, or of one."""
+    now = SystemClock().now_ms
+    refused: list[MillpondError] = []
+    stored = stored_operators(path, None, snapshots, operator, refused=refused)
+    for error in refused:
+        complain(f"{path}: {error}")
+    directory = path if snapshots is None else snapshots
+    catalog = None if is_savepoint(source(directory)) else catalog_of(directory)
+    metrics = {} if snapshots is None else _metrics(path, batches)
+    operators = []
+    with naming_directory(path), working("reading the state", len(stored)) as done:
+        for each in stored:
+            figures = operator_figures(each, now)
+            sizes = [] if catalog is None else checkpoint_sizes(catalog, each.operator)
+            mine = metrics.get(each.uid, [])
+            advice = [*state_advice(figures, sizes, now), *batch_advice(mine)]
+            operators.append(OperatorReport(figures, sizes, mine, advice))
+            done(1)
+    general = (
+        [] if catalog is None else list(directory_advice(stale_files(catalog), [*catalog.broken]))
+    )
+    return Report(path, _kind(catalog, snapshots), now, operators, general)
+
+
+def _kind(catalog: Catalog | None, snapshots: str | None) -> str:
+    if snapshots is not None:
+        return "checkpoint of a query"
+    return "savepoint" if catalog is None else "checkpoint directory"
+
+
+def _metrics(checkpoint: str, count: int) -> dict[str, list[BatchFigures]]:
+    """Return the metrics of a query's last batches, by the uid of the operator."""
+    query = query_id(query_checkpoint(checkpoint).storage)
+    if not count:
+        return {}
+    with local_session(checkpoint) as spark, naming_directory(checkpoint):
+        return batch_figures(spark, spark_path(checkpoint), query, count)

@@ -1,0 +1,130 @@
+"""The past of an operator: sizes of retained checkpoints, and metrics of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from millpond.errors import MillpondError
+from millpond.operator_id import OperatorId
+from millpond.snapshots.catalog import Catalog, complete_parts
+
+from millpond_cli.inspection.orphans import delete_file, orphans
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+POINTS = 50
+"""The largest number of checkpoints whose sizes the report shows."""
+
+
+@attrs.frozen
+class CheckpointSize:
+    """The number of bytes that a restore of a retained checkpoint reads."""
+
+    checkpoint_id: int
+    bytes: int
+
+
+@attrs.frozen
+class BatchFigures:
+    """The metrics of an operator in one micro-batch.
+
+    Attributes:
+        batch: the id of the micro-batch.
+        rows_in, rows_out: the rows of all subtasks.
+        open_ms, process_ms, snapshot_ms: the times of the slowest subtask.
+        bytes_written: the size of the snapshots that the batch wrote.
+        sources: the numbers of subtasks by the source of their state, such as ``worker``.
+        failed_attempts: the failed attempts of the tasks, before those that succeeded.
+    """
+
+    batch: int
+    rows_in: int
+    rows_out: int
+    open_ms: float
+    process_ms: float
+    snapshot_ms: float
+    bytes_written: int
+    sources: dict[str, int]
+    failed_attempts: int
+
+
+def checkpoint_sizes(catalog: Catalog, operator: OperatorId) -> list[CheckpointSize]:
+    """Return the sizes of the operator's retained checkpoints that can be restored."""
+    mine = [each for each in catalog.subtasks if each.operator == operator]
+    ids = sorted({handle.checkpoint_id for each in mine for handle in each.handles})
+    step = -(-len(ids) // POINTS) or 1
+    found = []
+    for checkpoint_id in ids[::-step][::-1]:
+        try:
+            parts = complete_parts(catalog, operator, checkpoint_id)
+        except MillpondError:  # the report shows the checkpoints that are complete
+            continue
+        found.append(CheckpointSize(checkpoint_id, sum(part.size for part in parts)))
+    return found
+
+
+@attrs.frozen
+class StaleFiles:
+    """The files in a checkpoint directory that no retained checkpoint needs."""
+
+    files: int
+    bytes: int
+
+
+def stale_files(catalog: Catalog) -> StaleFiles:
+    """Return the number and the size of the files that ``millpond checkpoint gc`` would delete.
+
+    If metadata cannot be read, no file counts, because a snapshot may need it.
+    """
+    if catalog.broken:
+        return StaleFiles(0, 0)
+    sizes = [delete_file(catalog.storage, path, dry_run=True) for path in orphans(catalog)]
+    found = [size for size in sizes if size is not None]
+    return StaleFiles(len(found), sum(found))
+
+
+def batch_figures(
+    spark: SparkSession, checkpoint: str, query: str, count: int
+) -> dict[str, list[BatchFigures]]:
+    """Return the metrics of a query's last batches that Spark retains, by the operator's uid.
+
+    Args:
+        spark: a session.
+        checkpoint: the query's ``checkpointLocation``.
+        query: the query's id.
+        count: the largest number of batches.
+    """
+    from millpond_spark.metrics.batch_metrics import (  # noqa: PLC0415 - needs pyspark
+        committed_metrics,
+        sum_metrics,
+    )
+
+    newest = committed_metrics(spark, checkpoint)
+    last = max((each.checkpoint_id for each in newest), default=0) - 1
+    found: dict[str, list[BatchFigures]] = {}
+    for batch in range(last, max(-1, last - count), -1):
+        try:
+            subtasks = committed_metrics(spark, checkpoint, batch)
+        except MillpondError:  # Spark no longer retains the batch
+            break
+        for operator in sum_metrics(subtasks, batch, query):
+            sources = [str(each.metrics["source"]) for each in operator.by_subtask]
+            figures = _figures(batch, operator.metrics, sources)
+            found.setdefault(operator.operator_uid, []).insert(0, figures)
+    return found
+
+
+def _figures(batch: int, metrics: Mapping[str, float], sources: list[str]) -> BatchFigures:
+    counts = {source: sources.count(source) for source in sorted(set(sources))}
+    numbers: dict[str, Any] = dict(_numbers(metrics))
+    return BatchFigures(batch=batch, sources=counts, **numbers)
+
+
+def _numbers(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    for field in attrs.fields(BatchFigures):
+        if field.name not in {"batch", "sources"}:
+            value = metrics.get(field.name, 0)
+            yield field.name, round(value, 1) if field.name.endswith("_ms") else int(value)
