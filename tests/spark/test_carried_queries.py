@@ -94,6 +94,12 @@ def test_tools_read_the_pointers(spark, carried, files, tmp_path):
     found = called("state", "get", checkpoint, "sum", KEYS[3], "--snapshots", snapshots, "--json")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)[0]["value"] == 3
+    shown = called("report", checkpoint, "--snapshots", snapshots, "--json")
+    assert shown.returncode == 0, shown.stderr
+    (operator,) = json.loads(shown.stdout)["operators"]
+    assert [each["batch"] for each in operator["batches"]] == [0, 1]
+    assert [each["rows_in"] for each in operator["batches"]] == [len(KEYS)] * 2
+    assert {each["name"]: each["keys"] for each in operator["figures"]["states"]}["sum"] == len(KEYS)
     alone = called("state", "list", snapshots)
     assert alone.returncode == 1
     assert "--snapshots" in alone.stderr

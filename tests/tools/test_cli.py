@@ -133,6 +133,10 @@ def test_run_a_job_file_twice(spark, tmp_path):
     created = millpond("savepoint", "create", checkpoint, saved, "--snapshots", snapshots)
     assert created.returncode == 0, created.stderr
     assert (tmp_path / "s" / "customer-summary").is_dir()
+    page = str(tmp_path / "report.html")
+    reported = millpond("report", checkpoint, "--snapshots", snapshots, "-o", page)
+    assert reported.returncode == 0, reported.stderr
+    assert "Last batches" in Path(page).read_text()
     summaries = spark.read.json(str(tmp_path / "output"))
     per_customer = summaries.groupBy("customer").agg({"lines": "max", "*": "count"}).collect()
     assert all(row["max(lines)"] == row["count(1)"] for row in per_customer)

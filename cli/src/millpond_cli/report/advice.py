@@ -65,7 +65,7 @@ def _hot_key(state: StateFigures) -> Iterator[Advice]:
         if first.bytes > state.bytes / 10:
             yield Advice(
                 f"The key {first.key} has {first.bytes / state.bytes:.0%} of the bytes of the "
-                f"state {state.name}.",
+                f"state {state.name!r}.",
                 "A single key is always in one subtask. Limit what the state keeps for a key, or "
                 "add a part to the key and combine the results in a second operator.",
             )
@@ -74,10 +74,11 @@ def _hot_key(state: StateFigures) -> Iterator[Advice]:
 def _expired(state: StateFigures) -> Iterator[Advice]:
     if state.rows and state.expired > state.rows / 2:
         yield Advice(
-            f"{state.expired / state.rows:.0%} of the rows of the state {state.name} have expired.",
-            "The clean-up removes expired rows while rows of any key are processed. If the query "
-            "has not run for a long time, this is normal; otherwise let the clean-up check more "
-            "rows per access (StateTtlConfig.cleanup_incrementally).",
+            f"{state.expired / state.rows:.0%} of the rows of the state {state.name!r} have "
+            "expired.",
+            "The clean-up removes expired rows when the query runs. If the query "
+            "has not run for a long time, this is normal. Otherwise let the clean-up check more "
+            "entries per change (StateTtlConfig.cleanup_incrementally).",
         )
 
 
@@ -92,8 +93,8 @@ def _growth(operator: OperatorFigures, sizes: Sequence[CheckpointSize]) -> Itera
     cure = "Look at whether the keys come back."
     if lasting:
         cure = (
-            f"No time to live is set for {', '.join(lasting)}. If keys do not come back, set one, "
-            "or delete the state by timers."
+            f"No time to live is set for {', '.join(map(repr, lasting))}. If keys do not come "
+            "back, set one, or delete the state by timers."
         )
     yield Advice(
         f"The state has grown from {sizes[0].bytes:,} to {sizes[-1].bytes:,} bytes over the "

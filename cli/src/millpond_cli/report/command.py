@@ -86,7 +86,7 @@ def report(
     except OSError as error:
         raise PlaceError(str(output), f"it cannot be written: {error.strerror}") from error
     warnings = len(found.advice) + sum(len(each.advice) for each in found.operators)
-    tell(f"{len(found.operators)} operators, {warnings} warnings; the page is in {output}")
+    tell(f"operators: {len(found.operators)}, warnings: {warnings}; the page is in {output}")
 
 
 def _report(path: str, snapshots: str | None, operator: str | None, batches: int) -> Report:
@@ -108,9 +108,9 @@ def _report(path: str, snapshots: str | None, operator: str | None, batches: int
             advice = [*state_advice(figures, sizes, now), *batch_advice(mine)]
             operators.append(OperatorReport(figures, sizes, mine, advice))
             done(1)
-    general = (
-        [] if catalog is None else list(directory_advice(stale_files(catalog), [*catalog.broken]))
-    )
+    general = []
+    if catalog is not None:
+        general = [*directory_advice(stale_files(catalog), [*catalog.broken])]
     return Report(path, _kind(catalog, snapshots), now, operators, general)
 
 

@@ -1,0 +1,223 @@
+"""``millpond report``: figures, warnings, and a page that a browser shows."""
+
+import json
+from datetime import timedelta
+
+import attrs
+import millpond as mp
+import pytest
+from click.testing import CliRunner
+from millpond_cli.main import commands
+from millpond_cli.report import advice
+from millpond_cli.report.history import BatchFigures, CheckpointSize, StaleFiles
+from millpond_cli.report.page import duration_text, size_text
+from millpond_cli.report.state_figures import OperatorFigures, StateFigures
+from selenium.webdriver.common.by import By
+
+from tests.browser import open_browser
+
+HOUR = 3_600_000
+NOW = 1_800_000_000_000
+ODD = "<img src=x onerror=document.title='hacked'>"
+SEEN = mp.ListStateDescriptor("seen", str)
+SEEN.enable_time_to_live(mp.StateTtlConfig(timedelta(hours=1)))
+BASKET = mp.MapStateDescriptor(f"basket {ODD}", str, int)
+
+
+class Reminding(mp.KeyedProcessFunction):
+    """A function with a timer of processing time and of event time per key."""
+
+    def open(self, context):
+        """Register the states."""
+        self.basket = context.get_map_state(BASKET)
+        self.seen = context.get_list_state(SEEN)
+
+    def process_element(self, row, context):
+        """Write both states, and register timers."""
+        self.basket.put(row.item, 1)
+        self.seen.add(row.item)
+        context.timer_service().register_processing_time_timer(NOW + HOUR)
+        context.timer_service().register_event_time_timer(5)
+
+
+def call(*arguments, status=0):
+    """Run the command, and return its result."""
+    result = CliRunner().invoke(commands, ["report", *map(str, arguments)])
+    assert result.exit_code == status, result.output
+    return result
+
+
+def figures(*arguments):
+    """Return the report as JSON."""
+    return json.loads(call(*arguments, "--json").stdout)
+
+
+@pytest.fixture
+def directory(tmp_path):
+    """A checkpoint directory with six checkpoints of two subtasks; the key `ODD` is large."""
+    folder = tmp_path / "checkpoints"
+    storage = mp.checkpoint_storage(folder.as_uri())
+    for index in range(2):
+        groups = mp.key_group_range(128, 2, index)
+        clock = mp.ManualClock(NOW)
+        options = {"place": "q1/totals", "key_group_range": groups, "clock": clock}
+        with mp.open_keyed_backend("heap", key_type=str, **options) as backend:
+            for checkpoint in range(1, 7):
+                for number in range(20 * checkpoint):
+                    write(backend, f"k{number}", 1)
+                write(backend, ODD, 2000 * checkpoint)
+                backend.snapshot(checkpoint, storage).result()
+                backend.notify_checkpoint_complete(checkpoint)
+    return folder
+
+
+def write(backend, key, entries):
+    """Write entries of a map, and an element of a list, if the key belongs to the backend."""
+    if mp.assign_to_key_group(key, 128) in backend.key_group_range:
+        backend.set_current_key(key)
+        basket = backend.get_partitioned_state(BASKET)
+        for number in range(entries):
+            basket.put(f"item-{number:06}", number)
+        backend.get_partitioned_state(SEEN).update(["x"])
+
+
+def test_the_figures_of_a_checkpoint_directory(directory):
+    """Rows, keys, expired rows, subtasks, the largest key and the sizes of checkpoints are exact."""
+    (operator,) = figures(directory)["operators"]
+    found = operator["figures"]
+    states = {each["name"]: each for each in found["states"]}
+    basket, seen = states[BASKET.name], states["seen"]
+    assert (basket["rows"], basket["keys"], basket["expired"]) == (120 + 12_000, 121, 0)
+    assert (seen["rows"], seen["keys"], seen["ttl_ms"]) == (121, 121, HOUR)
+    largest = basket["largest"][0]
+    assert (largest["key"], largest["rows"]) == (repr(ODD), 12_000)
+    assert sum(each["rows"] for each in found["subtasks"]) == basket["rows"] + seen["rows"]
+    assert [each["first_group"] for each in found["subtasks"]] == [0, 64]
+    assert sum(found["groups"].values()) == basket["rows"] + seen["rows"]
+    assert [each["checkpoint_id"] for each in operator["sizes"]] == [1, 2, 3, 4, 5, 6]
+    assert operator["sizes"][-1]["bytes"] == sum(s["stored_bytes"] for s in found["subtasks"])
+    warned = " ".join(each["what"] for each in operator["advice"])
+    assert f"The key {ODD!r} has 100% of the bytes" in warned
+
+
+def test_the_figures_of_a_savepoint(tmp_path):
+    """A savepoint has no subtasks and no history; timers have their due times."""
+    harness = mp.testing.KeyedOperatorHarness(Reminding(), key="k", clock_ms=NOW)
+    with harness:
+        for number in range(3):
+            harness.process({"k": f"k{number}", "item": "a"}, 1)
+        harness.savepoint(str(tmp_path / "savepoint"))
+    report = figures(tmp_path / "savepoint")
+    (operator,) = report["operators"]
+    assert (report["kind"], operator["sizes"], operator["batches"]) == ("savepoint", [], [])
+    timers = operator["figures"]["timers"]
+    assert sorted(map(tuple, timers.values())) == [(5, 5, 5), (NOW + HOUR,) * 3]
+    timer = next(each for each in operator["figures"]["states"] if each["keys"] is None)
+    assert (timer["rows"], timer["largest"]) == (3, [])
+
+
+def test_the_page_in_a_browser(directory, tmp_path):
+    """The page runs nothing, loads nothing, fits a phone, and is readable in the light and the dark."""
+    page = tmp_path / "report.html"
+    call(directory, "-o", page)
+    with open_browser(tmp_path / "profile") as browser:
+        browser.get(page.as_uri())
+        assert browser.title == f"State in {directory}"
+        text = browser.find_element(By.TAG_NAME, "body").text
+        assert BASKET.name in text
+        assert repr(ODD) in text
+        assert browser.find_elements(By.TAG_NAME, "img") == []
+        assert len(browser.find_elements(By.TAG_NAME, "svg")) == 3
+        assert color_of_text(browser, "light") == "rgb(0, 0, 0)"
+        assert color_of_text(browser, "dark") == "rgb(255, 255, 255)"
+        phone = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        assert browser.execute_script("return document.documentElement.scrollWidth") == 400
+        assert browser.get_log("browser") == []
+
+
+def color_of_text(browser, mode):
+    """Return the color of the texts for users of a light or a dark mode."""
+    feature = {"name": "prefers-color-scheme", "value": mode}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    return browser.execute_script("return getComputedStyle(document.documentElement).color")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["nowhere", "--json"], 1, "there is no such directory"),
+        ([".", "--json"], 1, "neither a savepoint nor snapshots"),
+        (["."], 2, "give either -o FILE or --json"),
+        ([".", "--json", "-o", "x.html"], 2, "give either -o FILE or --json"),
+        (["", "--json"], 2, "the path is empty"),
+    ],
+)
+def test_wrong_calls(tmp_path, monkeypatch, arguments, status, said):
+    """Each wrong call is refused with the reason."""
+    monkeypatch.chdir(tmp_path)
+    assert said in call(*arguments, status=status).stderr
+
+
+def test_the_page_is_not_written_into_the_directory(directory):
+    """A page within the directory that is read is refused, and nothing is written."""
+    target = directory / "q1" / "report.html"
+    assert "lies in" in call(directory, "-o", target, status=1).stderr
+    assert not target.exists()
+
+
+def test_a_damaged_file_is_named(directory):
+    """If a file of the newest checkpoint is damaged, the error names it."""
+    damaged = max(directory.glob("q1/totals/*/*.snapshot"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert damaged.name in call(directory, "--json", status=1).stderr
+
+
+BATCH = BatchFigures(1, 10, 10, 1.0, 50.0, 20.0, 100, {"worker": 2}, 0)
+
+
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [
+        ([BATCH, BATCH], []),
+        ([BATCH, attrs.evolve(BATCH, failed_attempts=2)], ["2 attempts of tasks failed"]),
+        ([attrs.evolve(BATCH, sources={"snapshot": 2}), BATCH], []),
+        (
+            [BATCH, attrs.evolve(BATCH, sources={"snapshot": 1, "worker": 1})],
+            ["in 1 of the last 2"],
+        ),
+        ([attrs.evolve(BATCH, snapshot_ms=2000.0)], ["more time on snapshots"]),
+    ],
+)
+def test_advice_on_batches(batches, said):
+    """Failed attempts, restores after the first batch, and slow snapshots are warned of."""
+    found = [each.what for each in advice.batch_advice(batches)]
+    assert len(found) == len(said)
+    assert all(part in text for part, text in zip(said, found, strict=True))
+
+
+def test_advice_on_growth_and_files():
+    """A state that only grows is named if it has no time to live; stale files are counted."""
+    states = [
+        StateFigures("kept", "value", "int", None, keys=5),
+        StateFigures("expiring", "value", "int", HOUR, keys=5),
+    ]
+    operator = OperatorFigures("q/o", 9, 128, "str", states, {}, [], {}, {})
+    sizes = [CheckpointSize(number, number << 20) for number in range(2, 9)]
+    (found,) = advice.state_advice(operator, sizes, NOW)
+    assert "grown from 2,097,152 to 8,388,608" in found.what
+    assert "'kept'" in found.cure
+    assert "'expiring'" not in found.cure
+    assert [*advice.state_advice(operator, sizes[:3], NOW)] == []
+    stale, broken = advice.directory_advice(StaleFiles(2, 5000), ["q/o/kg-0-127/1.json"])
+    assert "2 files with 5,000 bytes" in stale.what
+    assert "q/o/kg-0-127/1.json" in broken.what
+
+
+def test_texts_of_numbers():
+    """Sizes and lengths of time have the largest fitting unit."""
+    assert [size_text(each) for each in (5, 2048, 3 << 20, 5 << 40)] == [
+        "5 B", "2.0 KiB", "3.0 MiB", "5.0 TiB",
+    ]  # fmt: skip
+    times = (5, 90_000, 2 * HOUR, 48 * HOUR)
+    assert [duration_text(each) for each in times] == ["5 ms", "1.5 min", "2 h", "2 d"]
