@@ -116,6 +116,13 @@ def test_the_figures_of_a_savepoint(tmp_path):
     assert (timer["rows"], timer["largest"]) == (3, [])
 
 
+def test_a_table_without_a_page(directory):
+    """Without -o and --json, the command prints the states and the warnings."""
+    printed = call(directory).stdout
+    assert "seen" in printed
+    assert "Warning: The key" in printed
+
+
 def test_the_page_in_a_browser(directory, tmp_path):
     """The page runs nothing, loads nothing, fits a phone, and is readable in the light and the dark."""
     page = tmp_path / "report.html"
@@ -148,8 +155,8 @@ def color_of_text(browser, mode):
     [
         (["nowhere", "--json"], 1, "there is no such directory"),
         ([".", "--json"], 1, "neither a savepoint nor snapshots"),
-        (["."], 2, "give either -o FILE or --json"),
-        ([".", "--json", "-o", "x.html"], 2, "give either -o FILE or --json"),
+        ([".", "-o", ""], 2, "the path is empty"),
+        (["."], 1, "neither a savepoint nor snapshots"),
         (["", "--json"], 2, "the path is empty"),
     ],
 )

@@ -99,7 +99,9 @@ def test_tools_read_the_pointers(spark, carried, files, tmp_path):
     (operator,) = json.loads(shown.stdout)["operators"]
     assert [each["batch"] for each in operator["batches"]] == [0, 1]
     assert [each["rows_in"] for each in operator["batches"]] == [len(KEYS)] * 2
-    assert {each["name"]: each["keys"] for each in operator["figures"]["states"]}["sum"] == len(KEYS)
+    assert {each["name"]: each["keys"] for each in operator["figures"]["states"]}["sum"] == len(
+        KEYS
+    )
     alone = called("state", "list", snapshots)
     assert alone.returncode == 1
     assert "--snapshots" in alone.stderr

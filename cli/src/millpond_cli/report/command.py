@@ -12,7 +12,7 @@ from millpond.savepoints.savepoint_file import is_savepoint
 from millpond.snapshots.catalog import Catalog
 from millpond.snapshots.spark_checkpoint import query_id
 
-from millpond_cli.output import dumps, plain, working, write_text
+from millpond_cli.output import dumps, plain, show, working, write_text
 from millpond_cli.report.advice import batch_advice, directory_advice, state_advice
 from millpond_cli.report.history import (
     BatchFigures,
@@ -34,7 +34,7 @@ from millpond_cli.targets import (
     spark_path,
     stored_operators,
 )
-from millpond_cli.terminal import complain, emit, tell
+from millpond_cli.terminal import complain, emit, say, tell
 
 
 @click.command()
@@ -64,21 +64,41 @@ def report(
     *,
     as_json: bool,
 ) -> None:
-    """Write a page about the size, skew, growth and timers of the state in PATH.
+    """Report the size, skew, growth and timers of the state in PATH.
+
+    With -o, write a page with plots; otherwise print a table of the states and the warnings.
 
     PATH is the directory that spark.millpond.checkpoint.dir names, or a savepoint. With --snapshots
     it is a query's checkpointLocation; the page then also shows the times of the last batches.
 
     The state of one subtask after the other is read into memory.
     """
-    if (output is None) == (not as_json):
-        raise click.UsageError("give either -o FILE or --json")
     if output is not None:
         new_file(output, path, snapshots)
     found = _report(path, snapshots, operator, batches)
-    if output is None:
+    if output is not None:
+        _write_page(found, output)
+    if as_json:
         emit(dumps(plain(attrs.asdict(found)), indent=2))
-        return
+    elif output is None:
+        _print_table(found)
+
+
+def _print_table(found: Report) -> None:
+    """Print the states of all operators, and the warnings."""
+    columns = ("name", "kind", "keys", "rows", "bytes", "expired")
+    rows = [
+        {"operator": each.figures.operator, **{name: getattr(state, name) for name in columns}}
+        for each in found.operators
+        for state in each.figures.states
+    ]
+    show(rows, as_json=False, empty="There are no states.", by=("operator",))
+    for each in (*found.advice, *(one for part in found.operators for one in part.advice)):
+        say(f"Warning: {each.what} {each.cure}")
+
+
+def _write_page(found: Report, output: Path) -> None:
+    """Write the page to a file."""
     with working("drawing"):
         text = page(found)
     try:
