@@ -54,8 +54,8 @@ def _skew(operator: OperatorFigures) -> Iterator[Advice]:
         yield Advice(
             f"The subtask with the key groups {most.first_group}-{most.last_group} has "
             f"{most.bytes / mean(sizes):.1f} times the mean size.",
-            "A batch takes as long as its slowest subtask. If few keys are large, they are among the "
-            "largest keys of the page; otherwise a larger parallelism divides the keys more evenly.",
+            "A batch takes as long as its slowest subtask. If few keys are large, they are among "
+            "the largest keys on the page. Otherwise a larger parallelism divides the keys better.",
         )
 
 
