@@ -34,7 +34,7 @@ from millpond_cli.targets import (
     spark_path,
     stored_operators,
 )
-from millpond_cli.terminal import complain, emit, say, tell
+from millpond_cli.terminal import complain, emit, tell
 
 
 @click.command()
@@ -94,7 +94,7 @@ def _print_table(found: Report) -> None:
     ]
     show(rows, as_json=False, empty="There are no states.", by=("operator",))
     for each in (*found.advice, *(one for part in found.operators for one in part.advice)):
-        say(f"Warning: {each.what} {each.cure}")
+        tell(f"Warning: {each.what} {each.cure}")
 
 
 def _write_page(found: Report, output: Path) -> None:
