@@ -61,7 +61,11 @@ class History:
         if not remote:
             self.begun["classic"] += 1
             begins = QueryStart(None, None, QUERY.query, [self.plan])
-            begins.__dict__ |= {"_now": self.batch, "_pointers": list(self.pointers.values())}
+            begins.__dict__ |= {
+                "_skipped_batch": None,
+                "_now": self.batch,
+                "_pointers": list(self.pointers.values()),
+            }
             begins.write_layouts()
         self.run = f"run-{self.begun['run']}"
         self.workers = [SimpleNamespace(layouts={}) for _ in range(3)]

@@ -268,7 +268,7 @@ def test_windows_behind_an_outer_join(client, tmp_path):
     ("case", "kind", "said"),
     [
         ("windows", errors.NoWatermarkError, "'timely': windows of event time need a watermark"),
-        ("timers", "StreamingQueryException", "NoWatermarkError: Operator 'timely': timers of"),
+        ("timers", "StreamingQueryException", "NoWatermarkError: Operator 'timely': timers and"),
         ("clock", "StreamingQueryException", "TimeModeError: Operator 'timely' sets a processing"),
         ("behind", errors.EventTimeChainError, "output of operator 'timely'.* would wait for rows"),
         ("mode", errors.OutputModeError, r"'timely' is made for 'append': make it by process\("),

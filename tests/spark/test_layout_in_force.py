@@ -226,7 +226,7 @@ def test_a_corrected_savepoint_may_be_divided_otherwise(tmp_path, operator):
 def settle(tmp_path, operator, now, **how):
     """Return the layout that a classic session writes at its start."""
     begins = QueryStart(None, None, operator.query, [plan(tmp_path, **how)])
-    begins.__dict__ |= {"_now": now, "_pointers": []}
+    begins.__dict__ |= {"_skipped_batch": None, "_now": now, "_pointers": []}
     begins.write_layouts()
     return current_layout(plan(tmp_path).storage(), operator)
 
@@ -249,7 +249,7 @@ def test_a_savepoint_of_other_key_groups_can_be_corrected(tmp_path, operator):
     made = plan(tmp_path, **saved(tmp_path / "wide", 512))
     made = attrs.evolve(made, max_parallelism=512)
     begins = QueryStart(None, None, operator.query, [made])
-    begins.__dict__ |= {"_now": -1, "_pointers": []}
+    begins.__dict__ |= {"_skipped_batch": None, "_now": -1, "_pointers": []}
     begins.write_layouts()
     assert current_layout(plan(tmp_path).storage(), operator).max_parallelism == 512
 
@@ -277,7 +277,7 @@ def test_keys_of_another_type_are_refused_in_a_subtask_without_state(tmp_path, o
             others = [pointer(0, 5, operator.uid)] * (
                 now > 4
             )  # the pointer of a subtask with state
-            begins.__dict__ |= {"_now": now, "_pointers": others}
+            begins.__dict__ |= {"_skipped_batch": None, "_now": now, "_pointers": others}
             begins.write_layouts()
         return layout_in_force(made, BatchIdentity(operator.query, run, now + 1), None).key.payload
 

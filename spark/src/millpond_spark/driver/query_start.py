@@ -207,7 +207,7 @@ class QueryStart:
 
         The new layouts would begin without the rows of that batch, because no task repeats it.
         """
-        batch = internals.skipped_batch(self.stream) if continued else None
+        batch = self._skipped_batch if continued else None
         if batch is not None:
             cause = (
                 f"the sink has the files of batch {batch}, but Spark has not committed the batch, "
@@ -241,6 +241,11 @@ class QueryStart:
     def _now(self) -> int:
         """The id of the last committed batch; -1 if there is none."""
         return internals.last_committed_batch(self.stream)
+
+    @cached_property
+    def _skipped_batch(self) -> int | None:
+        """The unfinished batch that the sink will skip; None if there is none."""
+        return internals.skipped_batch(self.stream)
 
     @cached_property
     def _pointers(self) -> list[Pointer]:
