@@ -6,7 +6,7 @@ from operator import add
 import pytest
 from millpond import OutputTag, errors, windows
 from millpond.spark import key_by
-from millpond_spark.api.streams import needed_columns
+from millpond_spark.api.keyed_stream import needed_columns
 from pyspark.sql import functions as F
 
 pytestmark = pytest.mark.spark

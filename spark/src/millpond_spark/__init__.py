@@ -1,9 +1,10 @@
 """Millpond on PySpark: ``key_by(df, …).process(function, …)``, or ``operator(df)`` without keys."""
 
 from millpond_spark.api.configure import configure
+from millpond_spark.api.keyed_stream import KeyedStream, key_by
 from millpond_spark.api.migration import migrate
 from millpond_spark.api.operator_output import OperatorOutput
-from millpond_spark.api.streams import KeyedStream, OperatorStream, key_by, operator
+from millpond_spark.api.operator_stream import OperatorStream, operator
 from millpond_spark.driver.query_checks import several_operators
 from millpond_spark.driver.rescaling import rescale
 from millpond_spark.driver.savepoints import create_savepoint

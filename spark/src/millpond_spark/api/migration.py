@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 from typing_extensions import override
 
-from millpond_spark.api.streams import key_by
+from millpond_spark.api.keyed_stream import key_by
 from millpond_spark.driver.source_positions import QueryPositions, read_positions
 from millpond_spark.plan.pointer import (
     check_query,
