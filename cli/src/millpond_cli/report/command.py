@@ -10,7 +10,7 @@ from millpond.clock import SystemClock
 from millpond.errors import MillpondError, PlaceError
 from millpond.savepoints.savepoint_file import is_savepoint
 from millpond.snapshots.catalog import Catalog
-from millpond.snapshots.spark_checkpoint import query_id
+from millpond.snapshots.spark_checkpoint import last_batch_or_none, query_id
 
 from millpond_cli.output import dumps, plain, show, working, write_text
 from millpond_cli.report.advice import batch_advice, directory_advice, state_advice
@@ -142,8 +142,10 @@ def _kind(catalog: Catalog | None, snapshots: str | None) -> str:
 
 def _metrics(checkpoint: str, count: int) -> dict[str, list[BatchFigures]]:
     """Return the metrics of a query's last batches, by the uid of the operator."""
-    query = query_id(query_checkpoint(checkpoint).storage)
-    if not count:
+    storage = query_checkpoint(checkpoint).storage
+    last = last_batch_or_none(storage)
+    if last is None or not count:
         return {}
+    batches = range(last, max(-1, last - count), -1)
     with local_session(checkpoint) as spark, naming_directory(checkpoint):
-        return batch_figures(spark, spark_path(checkpoint), query, count)
+        return batch_figures(spark, spark_path(checkpoint), query_id(storage), batches)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING
 
 import attrs
 from millpond.errors import MillpondError
@@ -13,6 +13,7 @@ from millpond.snapshots.catalog import Catalog, complete_parts
 from millpond_cli.inspection.orphans import delete_file, orphans
 
 if TYPE_CHECKING:
+    from millpond_spark.metrics.batch_metrics import OperatorMetrics
     from pyspark.sql import SparkSession
 
 POINTS = 50
@@ -87,44 +88,43 @@ def stale_files(catalog: Catalog) -> StaleFiles:
 
 
 def batch_figures(
-    spark: SparkSession, checkpoint: str, query: str, count: int
+    spark: SparkSession, checkpoint: str, query: str, batches: range
 ) -> dict[str, list[BatchFigures]]:
-    """Return the metrics of a query's last batches that Spark retains, by the operator's uid.
+    """Return the metrics of a query's batches that Spark retains, by the operator's uid.
 
     Args:
         spark: a session.
         checkpoint: the query's ``checkpointLocation``.
         query: the query's id.
-        count: the largest number of batches.
+        batches: the last committed batches, the newest one first.
     """
     from millpond_spark.metrics.batch_metrics import (  # noqa: PLC0415 - needs pyspark
         committed_metrics,
         sum_metrics,
     )
 
-    newest = committed_metrics(spark, checkpoint)
-    last = max((each.checkpoint_id for each in newest), default=0) - 1
     found: dict[str, list[BatchFigures]] = {}
-    for batch in range(last, max(-1, last - count), -1):
+    for batch in batches:
         try:
             subtasks = committed_metrics(spark, checkpoint, batch)
         except MillpondError:  # Spark no longer retains the batch
             break
         for operator in sum_metrics(subtasks, batch, query):
-            sources = [str(each.metrics["source"]) for each in operator.by_subtask]
-            figures = _figures(batch, operator.metrics, sources)
-            found.setdefault(operator.operator_uid, []).insert(0, figures)
+            found.setdefault(operator.operator_uid, []).insert(0, _figures(operator))
     return found
 
 
-def _figures(batch: int, metrics: Mapping[str, float], sources: list[str]) -> BatchFigures:
-    counts = {source: sources.count(source) for source in sorted(set(sources))}
-    numbers: dict[str, Any] = dict(_numbers(metrics))
-    return BatchFigures(batch=batch, sources=counts, **numbers)
-
-
-def _numbers(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    for field in attrs.fields(BatchFigures):
-        if field.name not in {"batch", "sources"}:
-            value = metrics.get(field.name, 0)
-            yield field.name, round(value, 1) if field.name.endswith("_ms") else int(value)
+def _figures(operator: OperatorMetrics) -> BatchFigures:
+    metrics = operator.metrics
+    sources = Counter(str(each.metrics["source"]) for each in operator.by_subtask)
+    return BatchFigures(
+        batch=operator.batch_id,
+        rows_in=int(metrics["rows_in"]),
+        rows_out=int(metrics["rows_out"]),
+        open_ms=round(metrics["open_ms"], 1),
+        process_ms=round(metrics["process_ms"], 1),
+        snapshot_ms=round(metrics["snapshot_ms"], 1),
+        bytes_written=int(metrics["bytes_written"]),
+        sources=dict(sorted(sources.items())),
+        failed_attempts=int(metrics["failed_attempts"]),
+    )

@@ -33,7 +33,7 @@ from millpond_spark.plan.pointer import (
     readable_path,
     reading_checkpoint,
 )
-from millpond_spark.values.schemas import brief_reason
+from millpond_spark.values.schemas import brief_reason, quoted
 
 CALL = "migrate(...)"
 ENTRIES = "entries of "
@@ -104,7 +104,7 @@ def migrate(
         rows, filling = _selected(table, keys or key_columns, states, timers)
         names = rows.columns[: len(keys or key_columns)]
     writer = SavepointWriter.new_savepoint(max_parallelism)
-    writer.with_operator(uid, key_by(rows, *map(_quoted, names)), function=filling).write(target)
+    writer.with_operator(uid, key_by(rows, *map(quoted, names)), function=filling).write(target)
     print(positions)  # noqa: T201 - the user acts on it
     return positions
 
@@ -224,11 +224,11 @@ class _OldState:
         """Return the variables as columns of one table; null if a key lacks a variable."""
         union = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), parts)
         columns = [
-            F.first(_quoted(name), ignorenulls=True).alias(name) for name in union.columns[1:]
+            F.first(quoted(name), ignorenulls=True).alias(name) for name in union.columns[1:]
         ]
         joined = union.groupBy("key").agg(*columns)
-        quoted = [_quoted(name) for name in joined.columns[1:]]
-        return joined.select("key.*", *quoted), _key_names(joined)
+        values = map(quoted, joined.columns[1:])
+        return joined.select("key.*", *values), _key_names(joined)
 
 
 def _entries(df: DataFrame, column: str, kind: str, *, expires: bool) -> Any:
@@ -286,7 +286,7 @@ def _selected(
     for expression, descriptor in states.items():
         if _keeps_expiry(table, expression, descriptor):
             expiring.append(descriptor)
-            columns.append(F.col(_quoted(ENTRIES + expression)).alias(ENTRIES + descriptor.name))
+            columns.append(F.col(quoted(ENTRIES + expression)).alias(ENTRIES + descriptor.name))
         else:
             plain.append(descriptor)
             columns.append(_expression(table, "states", expression).alias(descriptor.name))
@@ -363,7 +363,3 @@ def _key_names(df: DataFrame) -> list[str]:
     key = df.schema["key"].dataType
     assert isinstance(key, StructType)
     return key.names
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

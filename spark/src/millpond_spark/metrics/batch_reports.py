@@ -70,7 +70,7 @@ class BatchReports(MetricsListener):
     def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None:
         """Count a failure of the query."""
         super().onQueryTerminated(event)
-        query = self._name(str(event.id))
+        query = self._names.pop(str(event.id), str(event.id))
         if self.families is not None:
             self.families.running.labels(query).set(0)
             self.families.forget_gauges(query)

@@ -105,8 +105,8 @@ FAMILIES = (
 )  # fmt: skip
 """All families of subtasks. The first one whose pattern matches gets a metric."""
 
-USER = Family("Counter", "user", "The sum of a metric of the function over all batches.", "user.")
-RESTORES = Family("Counter", "restores", "Restores of a subtask, by the source of its state.", "")
+_USER = "user."
+"""The prefix of the function's own metrics."""
 
 
 @cache
@@ -138,28 +138,26 @@ class Families:
     def __init__(self) -> None:
         client = _client()
         self.registry: CollectorRegistry = client.CollectorRegistry()
-        self._made = {each: self._metric(each, each.labels) for each in FAMILIES}
-        self._user = self._metric(USER, (*SUBTASK_LABELS, "name"))
-        self._restores = self._metric(RESTORES, (*SUBTASK_LABELS, "source"))
-        self.batches = self._of_query("Counter", "batches", "Micro-batches that were committed.")
-        self.batch_seconds = self._of_query("Histogram", "batch_seconds", "Time of a micro-batch.")
-        self.failures = self._of_query("Counter", "query_failures", "Queries that failed.")
-        self.running = self._of_query("Gauge", "query_running", "1 if the query runs, otherwise 0.")
-        self.last_batch = self._of_query(
-            "Gauge", "last_batch_timestamp_seconds", "The time of the last committed batch."
-        )
-        self.watermark = self._of_query(
-            "Gauge", "watermark_timestamp_seconds", "The event time that the watermark has reached."
-        )
+        self._made = {
+            each: self._metric(each.kind, each.name, each.text, each.labels) for each in FAMILIES
+        }
+        user = "The sum of a metric of the function over all batches."
+        self._user = self._metric("Counter", "user", user, (*SUBTASK_LABELS, "name"))
+        restores = "Restores of a subtask, by the source of its state."
+        self._restores = self._metric("Counter", "restores", restores, (*SUBTASK_LABELS, "source"))
+        self.batches = self._metric("Counter", "batches", "Micro-batches that were committed.")
+        self.batch_seconds = self._metric("Histogram", "batch_seconds", "Time of a micro-batch.")
+        self.failures = self._metric("Counter", "query_failures", "Queries that failed.")
+        self.running = self._metric("Gauge", "query_running", "1 if the query runs, otherwise 0.")
+        last = "The time of the last committed batch."
+        self.last_batch = self._metric("Gauge", "last_batch_timestamp_seconds", last)
+        reached = "The event time that the watermark has reached."
+        self.watermark = self._metric("Gauge", "watermark_timestamp_seconds", reached)
 
-    def _metric(self, family: Family, labels: tuple[str, ...]) -> Any:
-        options = {"buckets": _SECONDS} if family.kind == "Histogram" else {}
-        kind = getattr(_client(), family.kind)
-        name = f"millpond_{family.name}"
-        return kind(name, family.text, labels, registry=self.registry, **options)
-
-    def _of_query(self, kind: str, name: str, text: str) -> Any:
-        return self._metric(Family(kind, name, text, ""), ("query",))
+    def _metric(self, kind: str, name: str, text: str, labels: tuple[str, ...] = ("query",)) -> Any:
+        options = {"buckets": _SECONDS} if kind == "Histogram" else {}
+        make = getattr(_client(), kind)
+        return make(f"millpond_{name}", text, labels, registry=self.registry, **options)
 
     def record(self, query: str, subtask: SubtaskMetrics) -> None:
         """Add the metrics of a subtask in a batch.
@@ -178,8 +176,8 @@ class Families:
             child = self._made[family].labels(*place, *labels)
             method = {"Counter": "inc", "Gauge": "set", "Histogram": "observe"}[family.kind]
             getattr(child, method)(value * family.unit)
-            if name.startswith(USER.pattern) and value > 0:
-                self._user.labels(*place, name.removeprefix(USER.pattern)).inc(value)
+            if name.startswith(_USER) and value > 0:
+                self._user.labels(*place, name.removeprefix(_USER)).inc(value)
         if metrics["source"] != "worker":
             self._restores.labels(*place, metrics["source"]).inc()
 
