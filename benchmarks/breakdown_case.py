@@ -9,9 +9,6 @@ reports.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import tempfile
 import threading
 import time
 from collections import defaultdict
@@ -20,15 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import cases
 import pandas as pd
 import psutil
 from cases import CASES, INPUT_SCHEMA, Totals, VectorizedTotals, session
 from millpond.spark import key_by, subtask_metrics
 from millpond_spark.session.group_labels import group_labels
-from one_case import write_batches
-from own_process import tell
-from pyspark import cloudpickle
+from one_case import tell_measured, write_batches
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.listener import JStreamingQueryListener
@@ -299,17 +293,16 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=12)
     parser.add_argument("--conf", action="append", default=[], help="a Spark setting: key=value")
     options = parser.parse_args()
-    for module in (cases, sys.modules[__name__]):
-        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-    os.environ["PYTHONWARNINGS"] = "ignore"
-    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
-        root = Path(name)
-        (root / "input").mkdir()
-        touched = options.rows * 43 // 100
-        count = options.batches + options.warm_up
-        write_batches(root / "input", 0, max(options.rows, 1000), options.rows, touched, count)
-        report = run(options, root)
-    tell(report)
+    tell_measured(lambda root: measured(options, root))
+
+
+def measured(options: argparse.Namespace, root: Path) -> dict[str, Any]:
+    """Write the input of a case, and return its figures."""
+    (root / "input").mkdir()
+    touched = options.rows * 43 // 100
+    count = options.batches + options.warm_up
+    write_batches(root / "input", 0, max(options.rows, 1000), options.rows, touched, count)
+    return run(options, root)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 import tempfile
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -97,6 +100,18 @@ def run_query(spark: SparkSession, case: str, key: str, root: Path) -> Streaming
     )
     query.awaitTermination()
     return query
+
+
+def tell_measured(measured: Callable[[Path], dict[str, Any]]) -> None:
+    """Measure a case in an empty folder, and report its figures.
+
+    Spark's workers cannot import the functions of a script, so they are pickled by value.
+    """
+    for module in (cases, sys.modules["__main__"]):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
+        tell(measured(Path(name)))
 
 
 class Case:

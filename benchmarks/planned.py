@@ -19,13 +19,11 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
 import attrs
-import cases
 import millpond as mp
 from cases import input_schema, millpond_job, session
 from large_case import WorkerMemory, bytes_under
@@ -33,9 +31,8 @@ from millpond.snapshots.catalog import read_catalog
 from millpond.spark import key_by, subtask_metrics
 from millpond_cli.sizing.constants import Backend
 from millpond_cli.sizing.model import Workload, plan_job, requests_per_batch, restore_seconds
-from one_case import write_batches
-from own_process import run_in_own_process, tell
-from pyspark import cloudpickle
+from one_case import tell_measured, write_batches
+from own_process import run_in_own_process
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
@@ -282,10 +279,7 @@ def main() -> None:
     parser.add_argument("--case", help="run only this case, in this process")
     options = parser.parse_args()
     if options.case:
-        for module in (cases, sys.modules["__main__"]):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
-            tell(measured(options.case, options, Path(name)))
+        tell_measured(lambda root: measured(options.case, options, root))
         return
     options.output.mkdir(parents=True, exist_ok=True)
     target = options.output / "planned.json"

@@ -12,21 +12,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import cases
 from breakdown_case import Sampler, stage_figures, stages_of
 from cases import session
 from millpond.spark import subtask_metrics
-from one_case import run_query, write_batches
-from own_process import run_in_own_process, tell
-from pyspark import cloudpickle
+from one_case import run_query, tell_measured, write_batches
+from own_process import run_in_own_process
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -129,11 +124,7 @@ def main() -> None:
     parser.add_argument("--case", help="run only this case, in this process")
     options = parser.parse_args()
     if options.case:
-        for module in (cases, sys.modules["__main__"]):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        os.environ["PYTHONWARNINGS"] = "ignore"
-        with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
-            tell(measured(options, Path(name)))
+        tell_measured(lambda root: measured(options, root))
         return
     options.output.mkdir(parents=True, exist_ok=True)
     target = options.output / "scale.json"

@@ -8,9 +8,10 @@ import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond_cli.main import commands
+from millpond_cli.output import size_text
 from millpond_cli.report import advice
 from millpond_cli.report.history import BatchFigures, CheckpointSize, StaleFiles
-from millpond_cli.report.page import duration_text, size_text
+from millpond_cli.report.page import duration_text
 from millpond_cli.report.state_figures import OperatorFigures, StateFigures
 from selenium.webdriver.common.by import By
 
@@ -221,10 +222,22 @@ def test_advice_on_growth_and_files():
     assert "q/o/kg-0-127/1.json" in broken.what
 
 
+def test_advice_on_overdue_timers(tmp_path):
+    """Timers of processing time are overdue an hour after their time; those of event time never are."""
+    with mp.testing.KeyedOperatorHarness(Reminding(), key="k", clock_ms=NOW) as harness:
+        harness.process({"k": "a", "item": "a"}, 1)
+        harness.savepoint(str(tmp_path / "savepoint"))
+    timers = figures(tmp_path / "savepoint")["operators"][0]["figures"]["timers"]
+    operator = OperatorFigures("q/o", 9, 128, "str", [], {}, [], {}, timers)
+    assert [*advice.state_advice(operator, [], NOW + 2 * HOUR)] == []
+    (found,) = advice.state_advice(operator, [], NOW + 2 * HOUR + 1)
+    assert found.what == "1 timers of processing time are overdue by more than an hour."
+
+
 def test_texts_of_numbers():
     """Sizes and lengths of time have the largest fitting unit."""
     assert [size_text(each) for each in (5, 2048, 3 << 20, 5 << 40)] == [
-        "5 B", "2.0 KiB", "3.0 MiB", "5.0 TiB",
+        "5 B", "2.05 kB", "3.15 MB", "5.5 TB",
     ]  # fmt: skip
     times = (5, 90_000, 2 * HOUR, 48 * HOUR)
     assert [duration_text(each) for each in times] == ["5 ms", "1.5 min", "2 h", "2 d"]

@@ -286,3 +286,12 @@ def plain(value: Any) -> Any:
 def dumps(value: Any, indent: int | None = None) -> str:
     """Return a value as strict JSON in ASCII, converted by `plain`."""
     return json.dumps(plain(value), indent=indent, allow_nan=False)
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes in decimal units, with three digits."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 999.5:  # noqa: PLR2004 - then three digits are enough
+            return f"{size:,.3g} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"

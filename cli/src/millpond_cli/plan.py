@@ -14,7 +14,7 @@ from millpond.errors import shown
 from millpond.keygroups import MAX_KEY_GROUPS
 from typing_extensions import override
 
-from millpond_cli.output import as_json_option, show
+from millpond_cli.output import as_json_option, show, size_text
 from millpond_cli.sizing import constants as c
 from millpond_cli.sizing.constants import Backend
 from millpond_cli.sizing.model import LOAD, Plan, Workload, plan_job
@@ -132,12 +132,12 @@ def figures(workload: Workload, made: Plan) -> list[dict[str, str]]:
         ("key groups", f"{made.key_groups:,}", _WHY_GROUPS),
         ("time of a batch", _seconds(made.batch_seconds), _why_time(workload, made)),
         ("highest rate", f"{made.max_rate:,.0f} rows/s", "a batch then takes its whole time"),
-        ("memory of a worker", _size(made.worker_bytes), _why_memory(workload, made)),
-        ("workers of an executor", _size(made.executor_bytes), _why_executor(workload, made)),
-        ("local disk", _size(made.local_bytes), _why_disk(workload, made)),
-        ("written per day", _size(made.written_per_day), _why_bytes(made)),
+        ("memory of a worker", size_text(made.worker_bytes), _why_memory(workload, made)),
+        ("workers of an executor", size_text(made.executor_bytes), _why_executor(workload, made)),
+        ("local disk", size_text(made.local_bytes), _why_disk(workload, made)),
+        ("written per day", size_text(made.written_per_day), _why_bytes(made)),
         ("requests per day", f"{made.requests_per_day:,.0f}", _WHY_REQUESTS),
-        ("stored snapshots", _size(made.stored_bytes), _WHY_STORED),
+        ("stored snapshots", size_text(made.stored_bytes), _WHY_STORED),
         ("longest restore", _seconds(made.restore_seconds), _why_restore(workload, made)),
     )
     return [{"figure": name, "plan": value, "reason": why} for name, value, why in rows]
@@ -184,21 +184,20 @@ def _why_executor(workload: Workload, made: Plan) -> str:
 def _why_disk(workload: Workload, made: Plan) -> str:
     if workload.backend == "heap":
         return "heap has no local copies"
-    return f"all executors together; {_size(made.local_bytes / made.parallelism)} a subtask"
+    return f"all executors together; {size_text(made.local_bytes / made.parallelism)} a subtask"
 
 
 def _why_bytes(made: Plan) -> str:
     return (
-        f"a subtask writes {_size(made.delta_bytes)} a batch, and its whole state of "
-        f"{_size(made.base_bytes)} every {made.cycle:,.0f} batches"
+        f"a subtask writes {size_text(made.delta_bytes)} a batch, and its whole state of "
+        f"{size_text(made.base_bytes)} every {made.cycle:,.0f} batches"
     )
 
 
 def _why_restore(workload: Workload, made: Plan) -> str:
-    return (
-        f"a subtask reads {_size(made.restore_bytes)}, at {_size(workload.download)}/s; with "
-        f"{c.RESTORE[workload.backend].value:g} µs an entry"
-    )
+    read, speed = size_text(made.restore_bytes), size_text(workload.download)
+    each = c.RESTORE[workload.backend].value
+    return f"a subtask reads {read}, at {speed}/s; with {each:g} µs an entry"
 
 
 def _seconds(seconds: float) -> str:
@@ -206,12 +205,3 @@ def _seconds(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:,.0f} ms"
     return f"{seconds:,.1f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"  # noqa: PLR2004
-
-
-def _size(size: float) -> str:
-    """Format a number of bytes in decimal units."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.5:  # noqa: PLR2004 - then three digits are enough
-            return f"{size:,.3g} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from statistics import mean
 
 import attrs
+from millpond.backend.timer_queue import timer_state
+from millpond.functions.timer_service import TimeDomain
 
 from millpond_cli.report.history import BatchFigures, CheckpointSize, StaleFiles
 from millpond_cli.report.state_figures import OperatorFigures, StateFigures
@@ -104,15 +106,14 @@ def _growth(operator: OperatorFigures, sizes: Sequence[CheckpointSize]) -> Itera
 
 
 def _overdue(operator: OperatorFigures, now: int) -> Iterator[Advice]:
-    for name, times in operator.timers.items():
-        is_clock = "processing" in name
-        overdue = sum(1 for time in times if time < now - HOUR_MS)
-        if is_clock and overdue:
-            yield Advice(
-                f"{overdue:,} timers of processing time are overdue by more than an hour.",
-                "They fire when the query runs again. If the query runs, look for an error in its "
-                "driver's log.",
-            )
+    times = operator.timers.get(timer_state(TimeDomain.PROCESSING_TIME.value), [])
+    overdue = sum(1 for time in times if time < now - HOUR_MS)
+    if overdue:
+        yield Advice(
+            f"{overdue:,} timers of processing time are overdue by more than an hour.",
+            "They fire when the query runs again. If the query runs, look for an error in its "
+            "driver's log.",
+        )
 
 
 def batch_advice(batches: Sequence[BatchFigures]) -> Iterator[Advice]:

@@ -10,6 +10,7 @@ import attrs
 from millpond import __version__
 from millpond.errors import PlaceError
 
+from millpond_cli.output import size_text
 from millpond_cli.report import plots
 from millpond_cli.report.advice import Advice
 from millpond_cli.report.history import BatchFigures, CheckpointSize
@@ -122,18 +123,6 @@ def _plots(report: OperatorReport, number: int, now: int) -> Iterator[tuple[str,
         }
         ids = [each.batch for each in report.batches]
         yield "Time of the slowest subtask", plots.stacks(f"{name}-e", ids, layers, "batch", "ms")
-
-
-_KIB = 1024
-
-
-def size_text(value: float) -> str:
-    """Return a number of bytes with a unit."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < _KIB:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= _KIB
-    return f"{value:,.1f} TiB"
 
 
 def duration_text(milliseconds: int) -> str:
