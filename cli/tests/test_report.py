@@ -12,7 +12,7 @@ from millpond_cli.output import size_text
 from millpond_cli.report import advice
 from millpond_cli.report.history import BatchFigures, CheckpointSize, StaleFiles
 from millpond_cli.report.page import duration_text
-from millpond_cli.report.state_figures import OperatorFigures, StateFigures
+from millpond_cli.report.state_figures import OperatorFigures, StateFigures, TimerFigures
 from selenium.webdriver.common.by import By
 
 from tests.browser import open_browser
@@ -112,7 +112,8 @@ def test_the_figures_of_a_savepoint(tmp_path):
     (operator,) = report["operators"]
     assert (report["kind"], operator["sizes"], operator["batches"]) == ("savepoint", [], [])
     timers = operator["figures"]["timers"]
-    assert sorted(map(tuple, timers.values())) == [(5, 5, 5), (NOW + HOUR,) * 3]
+    ends = {(each["first"], each["last"], sum(each["counts"])) for each in timers.values()}
+    assert ends == {(5, 5, 3), (NOW + HOUR, NOW + HOUR, 3)}
     timer = next(each for each in operator["figures"]["states"] if each["keys"] is None)
     assert (timer["rows"], timer["largest"]) == (3, [])
 
@@ -212,26 +213,34 @@ def test_advice_on_growth_and_files():
     ]
     operator = OperatorFigures("q/o", 9, 128, "str", states, {}, [], {}, {})
     sizes = [CheckpointSize(number, number << 20) for number in range(2, 9)]
-    (found,) = advice.state_advice(operator, sizes, NOW)
+    (found,) = advice.state_advice(operator, sizes)
     assert "grown from 2,097,152 to 8,388,608" in found.what
     assert "'kept'" in found.cure
     assert "'expiring'" not in found.cure
-    assert [*advice.state_advice(operator, sizes[:3], NOW)] == []
+    assert [*advice.state_advice(operator, sizes[:3])] == []
     stale, broken = advice.directory_advice(StaleFiles(2, 5000), ["q/o/kg-0-127/1.json"])
     assert "2 files with 5,000 bytes" in stale.what
     assert "q/o/kg-0-127/1.json" in broken.what
 
 
-def test_advice_on_overdue_timers(tmp_path):
-    """Timers of processing time are overdue an hour after their time; those of event time never are."""
+def test_figures_of_timers(tmp_path):
+    """Timers are counted by spans, and overdue an hour after their time; only clocks give advice."""
     with mp.testing.KeyedOperatorHarness(Reminding(), key="k", clock_ms=NOW) as harness:
         harness.process({"k": "a", "item": "a"}, 1)
         harness.savepoint(str(tmp_path / "savepoint"))
-    timers = figures(tmp_path / "savepoint")["operators"][0]["figures"]["timers"]
-    operator = OperatorFigures("q/o", 9, 128, "str", [], {}, [], {}, timers)
-    assert [*advice.state_advice(operator, [], NOW + 2 * HOUR)] == []
-    (found,) = advice.state_advice(operator, [], NOW + 2 * HOUR + 1)
-    assert found.what == "1 timers of processing time are overdue by more than an hour."
+    names = figures(tmp_path / "savepoint")["operators"][0]["figures"]["timers"]
+    times = [0, 1, 39, 40, 79]
+    found = TimerFigures.of_times(times, HOUR + 40)
+    assert (found.first, found.last, found.overdue) == (0, 79, 3)
+    assert found.counts == [2, *[0] * 18, 1, 1, *[0] * 18, 1]
+    for name in names:
+        operator = OperatorFigures("q/o", 9, 128, "str", [], {}, [], {}, {name: found})
+        said = [each.what for each in advice.state_advice(operator, [])]
+        assert said == (
+            ["3 timers of processing time are overdue by more than an hour."]
+            if "processing" in name
+            else []
+        )
 
 
 def test_texts_of_numbers():

@@ -12,7 +12,7 @@ from millpond.functions.timer_service import TimeDomain
 from millpond_cli.report.history import BatchFigures, CheckpointSize, StaleFiles
 from millpond_cli.report.state_figures import OperatorFigures, StateFigures
 
-MIB, SECOND_MS, HOUR_MS = 1 << 20, 1000, 3_600_000
+MIB, SECOND_MS = 1 << 20, 1000
 
 FEW_CHECKPOINTS = 5
 """So few sizes of checkpoints do not show whether a state grows."""
@@ -31,22 +31,19 @@ class Advice:
     cure: str
 
 
-def state_advice(
-    operator: OperatorFigures, sizes: Sequence[CheckpointSize], now: int
-) -> Iterator[Advice]:
+def state_advice(operator: OperatorFigures, sizes: Sequence[CheckpointSize]) -> Iterator[Advice]:
     """Yield the warnings about the state of an operator.
 
     Args:
         operator: the figures of the operator.
         sizes: the sizes of its checkpoints.
-        now: the processing time in ms.
     """
     yield from _skew(operator)
     for state in operator.states:
         yield from _hot_key(state)
         yield from _expired(state)
     yield from _growth(operator, sizes)
-    yield from _overdue(operator, now)
+    yield from _overdue(operator)
 
 
 def _skew(operator: OperatorFigures) -> Iterator[Advice]:
@@ -105,12 +102,11 @@ def _growth(operator: OperatorFigures, sizes: Sequence[CheckpointSize]) -> Itera
     )
 
 
-def _overdue(operator: OperatorFigures, now: int) -> Iterator[Advice]:
-    times = operator.timers.get(timer_state(TimeDomain.PROCESSING_TIME.value), [])
-    overdue = sum(1 for time in times if time < now - HOUR_MS)
-    if overdue:
+def _overdue(operator: OperatorFigures) -> Iterator[Advice]:
+    timers = operator.timers.get(timer_state(TimeDomain.PROCESSING_TIME.value))
+    if timers and timers.overdue:
         yield Advice(
-            f"{overdue:,} timers of processing time are overdue by more than an hour.",
+            f"{timers.overdue:,} timers of processing time are overdue by more than an hour.",
             "They fire when the query runs again. If the query runs, look for an error in its "
             "driver's log.",
         )

@@ -125,7 +125,7 @@ def _report(path: str, snapshots: str | None, operator: str | None, batches: int
             figures = operator_figures(each, now)
             sizes = [] if catalog is None else checkpoint_sizes(catalog, each.operator)
             mine = metrics.get(each.uid, [])
-            advice = [*state_advice(figures, sizes, now), *batch_advice(mine)]
+            advice = [*state_advice(figures, sizes), *batch_advice(mine)]
             operators.append(OperatorReport(figures, sizes, mine, advice))
             done(1)
     general = []

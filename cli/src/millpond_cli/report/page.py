@@ -14,7 +14,7 @@ from millpond_cli.output import size_text
 from millpond_cli.report import plots
 from millpond_cli.report.advice import Advice
 from millpond_cli.report.history import BatchFigures, CheckpointSize
-from millpond_cli.report.state_figures import OperatorFigures
+from millpond_cli.report.state_figures import HOUR_MS, OperatorFigures
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -112,10 +112,11 @@ def _plots(report: OperatorReport, number: int, now: int) -> Iterator[tuple[str,
         sizes = [each.bytes for each in report.sizes]
         caption = "Bytes that a restore of each retained checkpoint reads"
         yield caption, plots.line(f"{name}-c", ids, sizes, "checkpoint", "bytes")
-    for at, (state, times) in enumerate(figures.timers.items()):
-        hours = [(time - now) / 3_600_000 for time in times]
+    for at, (state, timers) in enumerate(figures.timers.items()):
+        start, span = (timers.first - now) / HOUR_MS, timers.span / HOUR_MS
         axes = "hours from the time of the report", "timers"
-        yield f"Due times of {state}", plots.histogram(f"{name}-d{at}", hours, *axes)
+        plot = plots.histogram(f"{name}-d{at}", start, span, timers.counts, *axes)
+        yield f"Due times of {state}", plot
     if report.batches:
         layers = {
             phase: [getattr(each, f"{phase}_ms") for each in report.batches]

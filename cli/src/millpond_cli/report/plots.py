@@ -90,11 +90,12 @@ def stacks(
     return drawn(name, draw)
 
 
-def histogram(name: str, values: Sequence[float], *labels: str) -> str:
-    """Return a plot of how many values there are in each of some ranges of equal length."""
+def histogram(name: str, start: float, span: float, counts: Sequence[int], *labels: str) -> str:
+    """Return a plot of the counts of spans of equal length, one after the other from `start`."""
 
     def draw(axes: Axes) -> None:
-        axes.hist(values, bins=min(40, max(1, len(set(values)))), color=COLORS[0])
+        lefts = [start + span * number for number in range(len(counts))]
+        axes.bar(lefts, counts, width=span, align="edge", color=COLORS[0])
         _finish(axes, *labels)
 
     return drawn(name, draw)

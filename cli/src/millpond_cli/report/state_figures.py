@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Self
 
 import attrs
 from millpond.errors import shown
@@ -19,6 +20,8 @@ from millpond.state.state_meta import StateMeta
 from millpond.types.key_columns import codec_from_snapshot
 
 from millpond_cli.inspection.stored_operator import StoredOperator, state_table
+
+BINS, HOUR_MS = 40, 3_600_000
 
 LARGEST = 10
 """The number of largest keys that the report shows for each state."""
@@ -87,6 +90,33 @@ class SubtaskFigures:
 
 
 @attrs.frozen
+class TimerFigures:
+    """When the timers of a time domain are due.
+
+    Attributes:
+        first, last: the times of the first and the last timer in ms.
+        span: the length in ms of a span of time.
+        counts: the numbers of timers in `BINS` spans, one after the other, from the first timer on.
+        overdue: the timers whose time has passed by more than an hour.
+    """
+
+    first: int
+    last: int
+    span: int
+    counts: list[int]
+    overdue: int
+
+    @classmethod
+    def of_times(cls, times: Sequence[int], now: int) -> Self:
+        """Return the figures of at least one timer."""
+        first, last = min(times), max(times)
+        span = (last - first) // BINS + 1
+        counts = Counter((time - first) // span for time in times)
+        overdue = sum(time < now - HOUR_MS for time in times)
+        return cls(first, last, span, [counts[number] for number in range(BINS)], overdue)
+
+
+@attrs.frozen
 class OperatorFigures:
     """The figures of an operator at one checkpoint.
 
@@ -97,7 +127,7 @@ class OperatorFigures:
         operator_states: the number of elements of each operator state, by name.
         subtasks: the subtasks by their key groups.
         groups: the rows of each key group that has some.
-        timers: the times in ms of the timers, sorted; by the name of their state.
+        timers: the figures of the timers, by the name of their state.
     """
 
     operator: str
@@ -108,7 +138,7 @@ class OperatorFigures:
     operator_states: dict[str, int]
     subtasks: list[SubtaskFigures]
     groups: Counter[int]
-    timers: dict[str, list[int]]
+    timers: dict[str, TimerFigures]
 
 
 def operator_figures(stored: StoredOperator, now: int) -> OperatorFigures:
@@ -132,13 +162,15 @@ def operator_figures(stored: StoredOperator, now: int) -> OperatorFigures:
         groups=Counter(),
         timers={},
     )
+    times: dict[str, array[int]] = {}
     for number, part in enumerate(stored.parts):
         subtask = SubtaskFigures(0, stored.max_parallelism - 1, None)
         if isinstance(part, KeyedStateHandle):
             groups = part.key_group_range
             subtask = SubtaskFigures(groups.start, groups.end, part.size)
         found.subtasks.append(subtask)
-        _add_part(found, subtask, stored.part(number), now)
+        _add_part(found, subtask, stored.part(number), now, times)
+    found.timers.update({name: TimerFigures.of_times(each, now) for name, each in times.items()})
     found.subtasks.sort(key=lambda each: each.first_group)
     return found
 
@@ -151,9 +183,21 @@ def _empty(meta: StateMeta) -> StateFigures:
 
 
 def _add_part(
-    found: OperatorFigures, subtask: SubtaskFigures, part: StoredOperator, now: int
+    found: OperatorFigures,
+    subtask: SubtaskFigures,
+    part: StoredOperator,
+    now: int,
+    times: dict[str, array[int]],
 ) -> None:
-    """Add the rows of one part to the figures of its operator and its subtask."""
+    """Add the rows of one part to the figures of its operator and its subtask.
+
+    Args:
+        found: the figures of the operator.
+        subtask: the figures of the part.
+        part: the part.
+        now: the processing time in ms.
+        times: the times of all timers so far, by the name of their state; the part's are appended.
+    """
     contents, layout = part.contents(), KeyLayout(part.max_parallelism)
     figures = {each.name: each for each in found.states}
     for meta in part.states:
@@ -168,12 +212,10 @@ def _add_part(
             found.groups[layout.group_of(rows[0][0])] += len(rows)
             if meta.kind is StateKind.TIMER:
                 start, end = layout.group_bytes, layout.group_bytes + TIMESTAMP_BYTES
-                times = found.timers.setdefault(meta.name, [])
-                times += [timestamp_from(physical[start:end]) for physical, _ in rows]
+                mine = times.setdefault(meta.name, array("q"))
+                mine.extend(timestamp_from(physical[start:end]) for physical, _ in rows)
             else:
                 _add_keys(state, rows, part, layout)
-    for times in found.timers.values():
-        times.sort()
 
 
 def _size(rows: Sequence[Change]) -> int:
