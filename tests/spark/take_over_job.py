@@ -1,6 +1,7 @@
 """Migrate variables with a time to live and processing-time timers of transformWithStateInPandas."""
 
 import json
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -72,17 +73,41 @@ def main(spark, folder):
     assert now + HOUR in timers.to_numpy().ravel().tolist()
     with pytest.raises(errors.ConfigError, match="the old state has timers"):
         moved("untimed", processing_time_timers=None)
-    for wrong in ("vale", "1 +", ""):
+    for wrong in ("vale", "1 +", "", "sum(value)"):
         with pytest.raises(errors.ConfigError, match="states: "):
             moved("wrong", states={wrong: STATES["value"]})
-    with pytest.raises(errors.ConfigError, match="processing_time_timers: "):
-        moved("wrong", processing_time_timers="map")
+    for wrong in ("map", "current_timestamp()", "array('1')"):
+        with pytest.raises(errors.ConfigError, match="processing_time_timers: .* whole numbers"):
+            moved("wrong", processing_time_timers=wrong)
+    with pytest.raises(errors.ArgumentTypeError, match="keys: "):
+        moved("wrong", keys="user")
     with pytest.raises(errors.ConfigError, match="it has 0"):
         moved("other", operator=1)
     with pytest.raises(errors.DirectoryNotEmptyError):
         moved("saved")
     Path(f"{folder}/users/new.json").write_text('{"user": "bob"}')
     assert run(start.sources[0].unread(rows), f"{folder}/unread") == [("bob",)]
+
+    copied = shutil.copytree(f"{folder}/kept", f"{folder}/a b")
+    with pytest.raises(errors.ConfigError, match="copy the directory"):
+        migrate(spark, copied, f"{folder}/wrong", uid="kept", states=STATES)
+    odd_names(spark, rows, folder)
+
+
+def odd_names(spark, rows, folder):
+    """Migrate an aggregation whose keys are named like a buffer and with odd characters."""
+    rows = rows.selectExpr("user AS `a ``b.c`", "length(user) AS Count")
+    run(rows.groupBy("`a ``b.c`", "Count").count(), f"{folder}/odd names")
+    states = {"count_2": mp.ValueStateDescriptor("n", int)}
+    migrate(spark, f"{folder}/odd names", f"{folder}/odd", uid="odd", states=states)
+    found = [pd.read_parquet(path) for path in Path(f"{folder}/odd/odd").rglob("*.parquet")]
+    assert pd.concat(found)[["key", "value"]].to_dict("list") == {
+        "key": [{"a `b.c": "ann", "Count": 3}, {"a `b.c": "bob", "Count": 3}],
+        "value": [1, 1],
+    }
+    for missing, reason in (("missing", "checkpoint: "), ("unread", "it has no state")):
+        with pytest.raises(errors.ConfigError, match=reason):
+            migrate(spark, f"{folder}/{missing}", f"{folder}/wrong", uid="odd", states=states)
 
 
 def run(df, checkpoint):

@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any
 
 import attrs
-from millpond.arguments import check_type, check_within, checked
+from millpond.arguments import check_elements, check_type, check_within, checked
 from millpond.errors import ConfigError
 from millpond.functions.functions import Context, RuntimeContext
 from millpond.local.savepoint_writer import SavepointWriter
@@ -22,7 +22,7 @@ from millpond.types import VOID_NAMESPACE
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, MapType, StructType
+from pyspark.sql.types import ArrayType, IntegralType, MapType, NullType, StructType
 from typing_extensions import override
 
 from millpond_spark.api.keyed_stream import key_by
@@ -75,7 +75,8 @@ def migrate(
         event_time_timers: the event-time timers of a key, a time or an array of times. Null and
             negative times set no timer.
         processing_time_timers: the processing-time timers of a key.
-        operator: the number of the stateful operator in the old query, from 0.
+        operator: the number of the stateful operator in the old query; 0 is the one nearest to the
+            sink.
         max_parallelism: the number of key groups of the new operator.
 
     Returns:
@@ -94,15 +95,17 @@ def migrate(
     for expression, descriptor in states.items():
         check_type("states", expression, str)
         check_type("states", descriptor, StateDescriptor)
+    check_elements("keys", keys)
     for key in keys:
         check_type("keys", key, str)
-    positions = read_positions(checkpoint_storage(spark, checkpoint))
     timers = {EVENT_TIMERS: event_time_timers, CLOCK_TIMERS: processing_time_timers}
     with reading_checkpoint(checkpoint):
+        positions = read_positions(checkpoint_storage(spark, checkpoint))
         old = _OldState(spark, readable_path(spark, checkpoint), operator, positions.batch_id)
         table, key_columns = old.table()
-        rows, filling = _selected(table, keys or key_columns, states, timers)
-        names = rows.columns[: len(keys or key_columns)]
+        chosen = keys or [quoted(name) for name in key_columns]
+        rows, filling = _selected(table, chosen, states, timers)
+        names = rows.columns[: len(chosen)]
     writer = SavepointWriter.new_savepoint(max_parallelism)
     writer.with_operator(uid, key_by(rows, *map(quoted, names)), function=filling).write(target)
     print(positions)  # noqa: T201 - the user acts on it
@@ -177,9 +180,8 @@ class _OldState:
         elif value.names == ["__dummy__"]:
             columns = []
         else:
-            df = df.withColumn("value", F.col("value").cast(_distinct_names(value)))
             columns = [F.col("value.*")]
-        return df.select("key.*", *columns), _key_names(df)
+        return _with_distinct_names(df.select("key.*", *columns)), _key_names(df)
 
     def _variables(self) -> list[tuple[str, str, bool]] | None:
         """Return name, type and expiry of each variable, or None without ``transformWithState``."""
@@ -189,10 +191,20 @@ class _OldState:
             known = ", ".join(
                 sorted({f"{row.operatorId} ({row.operatorName})" for row in metadata})
             )
-            reason = f"the query has no operator {self.operator} that can migrate; it has {known}"
+            existing = known or "no state"
+            reason = (
+                f"the query has no operator {self.operator} that can migrate; it has {existing}"
+            )
             raise ConfigError("operator", reason, CALL)
         if not mine[0].operatorName.startswith("transformWithState"):
             return None
+        if self.path.startswith("millpond:"):  # the metadata has absolute paths, outside the mount
+            reason = (
+                "Spark cannot read a state of transformWithState if the path has spaces or other "
+                "characters that a URI must escape: copy the directory to a path without them, and "
+                "leave the original where it is"
+            )
+            raise ConfigError("checkpoint", reason, CALL)
         properties = json.loads(mine[0].operatorProperties)
         found = [
             (each["stateName"], each["stateVariableType"], each["ttlEnabled"])
@@ -228,7 +240,7 @@ class _OldState:
         ]
         joined = union.groupBy("key").agg(*columns)
         values = map(quoted, joined.columns[1:])
-        return joined.select("key.*", *values), _key_names(joined)
+        return _with_distinct_names(joined.select("key.*", *values)), _key_names(joined)
 
 
 def _entries(df: DataFrame, column: str, kind: str, *, expires: bool) -> Any:
@@ -318,19 +330,20 @@ def _times(table: DataFrame, name: str, expression: str) -> Any:
     """Return the expression's times that are not null or negative, as an array."""
     parameter = name.replace(" ", "_").replace("-", "_")
     column = _expression(table, parameter, expression)
-    if not isinstance(table.select(column).schema[0].dataType, ArrayType):
-        column = F.array(column)
-    times = column.cast("array<bigint>")
-    with _explained(parameter, "its times must be numbers of milliseconds"):
-        _ = table.select(times).schema
-    return F.filter(times, lambda time: time >= 0)
+    kind = table.select(column).schema[0].dataType
+    if not isinstance(kind, ArrayType):
+        column, kind = F.array(column), ArrayType(kind)
+    if not isinstance(kind.elementType, (IntegralType, NullType)):
+        reason = f"its times must be whole numbers of milliseconds, not {kind.simpleString()}"
+        raise ConfigError(parameter, reason, CALL)
+    return F.filter(column.cast("array<bigint>"), lambda time: time >= 0)
 
 
 def _expression(table: DataFrame, parameter: str, text: str) -> Any:
     """Return the column of an expression; raise ConfigError if Spark cannot resolve it."""
     with _explained(parameter, f"the columns of the old state are {', '.join(_shown(table))}"):
         column = F.expr(text)
-        _ = table.select(column).schema
+        _ = table.select("*", column).schema  # next to columns, sum(x) is an error
     return column
 
 
@@ -347,16 +360,21 @@ def _shown(table: DataFrame) -> list[str]:
     return [name for name in table.columns if not name.startswith(ENTRIES)]
 
 
-def _distinct_names(value: StructType) -> StructType:
-    """Return the struct with ``_2`` and so on after names that come again, such as two sums."""
+def _with_distinct_names(table: DataFrame) -> DataFrame:
+    """Return the table with ``_2`` and so on after a name that occurs again, such as a second sum.
+
+    Spark ignores the case of names. The column with the entries of a variable follows the variable.
+    """
     seen: Counter[str] = Counter()
-    renamed = StructType()
-    for field in value:
-        seen[field.name] += 1
-        number = seen[field.name]
-        name = field.name if number == 1 else f"{field.name}_{number}"
-        renamed.add(name, field.dataType, field.nullable)
-    return renamed
+    names: list[str] = []
+    for name in table.columns:
+        if name.startswith(ENTRIES):
+            names.append(ENTRIES + names[-1])
+            continue
+        seen[name.lower()] += 1
+        number = seen[name.lower()]
+        names.append(name if number == 1 else f"{name}_{number}")
+    return table.toDF(*names)
 
 
 def _key_names(df: DataFrame) -> list[str]:
