@@ -235,7 +235,7 @@ def planned_requests() -> dict[str, float]:
         parallelism=SUBTASKS,
     )
     plan = plan_job(workload)
-    wanted = requests_per_batch(SUBTASKS, plan.base_bytes, plan.cycle, RETAINED)
+    wanted = requests_per_batch(SUBTASKS, plan.delta_bytes, plan.base_bytes, plan.cycle, RETAINED)
     return {"requests per batch": wanted}
 
 

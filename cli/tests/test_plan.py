@@ -15,7 +15,7 @@ from millpond_cli.main import commands
 from millpond_cli.plan import figures
 from millpond_cli.sizing import constants
 from millpond_cli.sizing.constants import Constant
-from millpond_cli.sizing.model import Workload, plan_job
+from millpond_cli.sizing.model import Workload, file_requests, plan_job
 
 DOCS = Path(__file__).parents[2] / "docs"
 BENCHMARKS = DOCS / "quality" / "benchmarks.md"
@@ -80,9 +80,12 @@ def test_a_larger_job_needs_no_less(name, workload, times):
 
 
 @settings(max_examples=200, deadline=None)
-@given(workloads, st.floats(1, 10))
+@given(workloads, st.floats(2, 10))
 def test_a_longer_batch_costs_no_more(workload, times):
-    """With a longer time between two batches, a day has no more requests, and cores no more work."""
+    """With twice the time between two batches or more, a day has no more requests or work.
+
+    With a little more time it may have more requests, if a file becomes larger than 10 MB.
+    """
     longer = attrs.evolve(workload, batch=workload.batch * times)
     short, long = plan_job(workload), plan_job(longer)
     assert long.requests_per_day <= short.requests_per_day * (1 + 1e-9)
@@ -134,6 +137,35 @@ def test_the_table_has_a_reason_for_each_figure():
     made = json.loads(run(*CALL, "--json").stdout)
     assert made["plan"] == attrs.asdict(plan_job(JOB))
     assert made["workload"]["rate"] == JOB.rate
+
+
+@pytest.mark.parametrize("speed", [1, 3])
+@pytest.mark.parametrize("rate", [100, 50_000])
+def test_the_reasons_lead_to_the_figures(rate, speed):
+    """A reader can calculate the figures from the numbers in their reasons."""
+    job = attrs.evolve(JOB, rate=rate, core_speed=speed)
+    plan = plan_job(job)
+    whys = {row["figure"]: row["reason"].replace(",", "") for row in figures(job, plan)}
+    batches, write, deletion = map(float, re.findall(r"[\d.]*\d", whys["requests per day"])[:3])
+    assert plan.requests_per_day == pytest.approx(batches * (write + deletion), rel=0.01)
+    driver, subtask, rows, each = map(float, re.findall(r"[\d.]*\d", whys["time of a batch"]))
+    seconds = (driver + subtask) / 1e3 + rows * each / 1e6
+    assert plan.batch_seconds == pytest.approx(seconds, rel=0.01)
+    read, speed, entries, each = map(float, re.findall(r"[\d.]*\d", whys["longest restore"]))
+    seconds = read * 1e3 / speed + entries * each / 1e6
+    assert plan.restore_seconds == pytest.approx(seconds, rel=0.01)
+
+
+def test_large_files_take_more_requests():
+    """S3 gets a file of 72 MB in 7 parts, between 2 requests; `tests/checkpoint/test_s3.py` counts."""
+    assert file_requests(10e6, 10e6, 83) == 1
+    assert file_requests(72e6, 72e6, 83) == 9
+    assert file_requests(10e6, 72e6, 4) == (3 * 1 + 9) / 4
+
+
+def test_zero_for_the_function():
+    """The default of ``--function-us``, 0, may be given."""
+    assert run(*CALL, "--function-us", "0").stdout == run(*CALL).stdout
 
 
 def test_too_few_subtasks():

@@ -180,6 +180,9 @@ def test_a_file_is_written_by_one_request_until_it_is_large(server, options, mon
     with s3_server.heard_requests() as heard:
         storage.write("first/small", [b"a", b"b" * 1000])
         assert heard == (["PUT"] if s3_server.IN_ONE_REQUEST else ["POST", "PUT", "POST"])
+        heard.clear()
+        storage.write("first/parts", [large[: 1 << 20]] * 25)
+        assert sorted(heard) == ["POST"] * 2 + ["PUT"] * 3  # as `millpond plan` counts
         storage.write("first/large", [large, large])
     assert storage.read("first/small", 0, 1001) == b"a" + b"b" * 1000
     assert storage.read_all("first/large") == large * 2

@@ -17,7 +17,16 @@ from typing_extensions import override
 from millpond_cli.output import as_json_option, show, size_text
 from millpond_cli.sizing import constants as c
 from millpond_cli.sizing.constants import Backend
-from millpond_cli.sizing.model import LOAD, Plan, Workload, plan_job
+from millpond_cli.sizing.model import (
+    LOAD,
+    Plan,
+    Workload,
+    entry_seconds,
+    file_requests,
+    plan_job,
+    restored_entries,
+    row_seconds,
+)
 from millpond_cli.terminal import complain, emit
 
 
@@ -27,7 +36,7 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # not generic at run 
     name = "number"
     example = "50000 or 1e7"
 
-    def __init__(self, most: float = 1e15, least: float = 0.0) -> None:
+    def __init__(self, most: float = 1e15, least: float = 1e-9) -> None:
         self._most, self._least = most, least
 
     @override
@@ -37,9 +46,9 @@ class _Amount(click.ParamType):  # type: ignore[type-arg]  # not generic at run 
         number = self._parse(value)
         if number is None:
             self.fail(f"{shown(value)} is not a {self.name}, such as {self.example}.", param, ctx)
-        if not self._least < number <= self._most:
-            limits = f"above {self._least:g} and at most {self._most:g}"
-            self.fail(f"{shown(value)} is not {limits}.", param, ctx)
+        if not self._least <= number <= self._most:
+            limits = f"{self._least:g} to {self._most:g}"
+            self.fail(f"{shown(value)} is not within {limits}.", param, ctx)
         return number
 
     def _parse(self, value: Any) -> float | None:
@@ -87,7 +96,9 @@ def _given(name: str, kind: click.ParamType[Any], text: str, **more: Any) -> Cal
     "Subtasks, one per core.  [default: as many as necessary]",
 )
 @_given("--executor-cores", click.IntRange(1, 1024), "Cores of an executor.", default=4)
-@_given("--function-us", _Amount(1e9), "Your function's processor time per row, in µs.")
+@_given(
+    "--function-us", _Amount(1e9, 0), "Your function's processor time per row, in µs.", default=0.0
+)
 @_given("--core-speed", _Amount(100, 0.001), "Speed of a core; 1 is the benchmarks'.", default=1.0)
 @_given(
     "--compression",
@@ -102,13 +113,13 @@ def _given(name: str, kind: click.ParamType[Any], text: str, **more: Any) -> Cal
     default="100mb",
 )
 @as_json_option
-def plan(*, as_json: bool, backend: str, function_us: float | None, **given: Any) -> int:
+def plan(*, as_json: bool, backend: str, **given: Any) -> int:
     """Calculate the size of a job: subtasks, memory, disk, requests, restore time.
 
     The figures come from measurements of Millpond's benchmarks, with the reason behind each. The
     status is 1 if the given parallelism is too low.
     """
-    workload = Workload(backend=cast(Backend, backend), function_us=function_us or 0.0, **given)
+    workload = Workload(backend=cast(Backend, backend), **given)
     made = plan_job(workload)
     if as_json:
         emit(json.dumps({"workload": attrs.asdict(workload), "plan": attrs.asdict(made)}, indent=2))
@@ -136,7 +147,7 @@ def figures(workload: Workload, made: Plan) -> list[dict[str, str]]:
         ("workers of an executor", size_text(made.executor_bytes), _why_executor(workload, made)),
         ("local disk", size_text(made.local_bytes), _why_disk(workload, made)),
         ("written per day", size_text(made.written_per_day), _why_bytes(made)),
-        ("requests per day", f"{made.requests_per_day:,.0f}", _WHY_REQUESTS),
+        ("requests per day", f"{made.requests_per_day:,.0f}", _why_requests(workload, made)),
         ("stored snapshots", size_text(made.stored_bytes), _WHY_STORED),
         ("longest restore", _seconds(made.restore_seconds), _why_restore(workload, made)),
     )
@@ -145,10 +156,6 @@ def figures(workload: Workload, made: Plan) -> list[dict[str, str]]:
 
 _WHY_PARTITIONS = "spark.sql.shuffle.partitions: one per subtask; fixed at the first start"
 _WHY_GROUPS = "max-parallelism: ten per subtask, so that all are equal; fixed for ever"
-_WHY_REQUESTS = (
-    f"a subtask writes a file per batch ({c.WRITES.value:g} request), and deletes it later "
-    f"({c.DELETES.value:g}); Spark's checkpoint is not included"
-)
 _WHY_STORED = f"the files of the last {c.RETAINED} checkpoints (checkpoint.retained)"
 
 
@@ -159,11 +166,12 @@ def _why_subtasks(workload: Workload, made: Plan) -> str:
 
 
 def _why_time(workload: Workload, made: Plan) -> str:
-    fixed = c.BATCH.value + made.state_partitions * c.PARTITION.value
-    row = c.ROW[workload.backend].value + workload.function_us
+    speed = workload.core_speed
+    driver = (c.BATCH.value + made.state_partitions * c.PARTITION.value) / speed
     return (
-        f"{fixed:,.0f} ms in the driver, {c.SUBTASK[workload.backend].value:g} ms a subtask, "
-        f"{made.rows / made.parallelism:,.0f} rows a subtask at {row:g} µs"
+        f"{driver:,.0f} ms in the driver, {c.SUBTASK[workload.backend].value / speed:.3g} ms a "
+        f"subtask, {made.rows / made.parallelism:,.0f} rows a subtask at "
+        f"{row_seconds(workload) * 1e6:.3g} µs"
     )
 
 
@@ -194,10 +202,21 @@ def _why_bytes(made: Plan) -> str:
     )
 
 
+def _why_requests(workload: Workload, made: Plan) -> str:
+    writes = file_requests(made.delta_bytes, made.base_bytes, made.cycle)
+    return (
+        f"{86_400 / workload.batch:,.0f} batches, each with {writes:,.3g} to write a subtask's "
+        f"file and {c.DELETES.value:g} to delete one; Spark's checkpoint is not included"
+    )
+
+
 def _why_restore(workload: Workload, made: Plan) -> str:
     read, speed = size_text(made.restore_bytes), size_text(workload.download)
-    each = c.RESTORE[workload.backend].value
-    return f"a subtask reads {read}, at {speed}/s; with {each:g} µs an entry"
+    entries = restored_entries(workload, made.parallelism, made.cycle - 1)
+    each = entry_seconds(workload) * 1e6
+    return (
+        f"a subtask reads {read} at {speed}/s, and restores {entries:,.0f} entries at {each:.3g} µs"
+    )
 
 
 def _seconds(seconds: float) -> str:

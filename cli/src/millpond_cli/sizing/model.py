@@ -137,7 +137,7 @@ def plan_job(workload: Workload) -> Plan:
         base_bytes=base,
         cycle=cycle,
         written_per_day=batches * per_batch,
-        requests_per_day=batches * requests_per_batch(parallelism, base, cycle),
+        requests_per_day=batches * requests_per_batch(parallelism, delta, base, cycle),
         stored_bytes=parallelism * base + (c.RETAINED + cycle / 2) * per_batch,
         restore_bytes=base + (cycle - 1) * delta,
         restore_seconds=restore_seconds(workload, parallelism, cycle - 1),
@@ -241,25 +241,41 @@ def snapshots(workload: Workload, parallelism: int) -> tuple[float, float, float
     return delta, base, min(c.BASE_RATIO * base / delta, c.MAX_DELTAS) + 1
 
 
+def file_requests(delta: float, base: float, cycle: float) -> float:
+    """Return the mean number of requests in which a subtask writes the file of a batch."""
+    return (_write_requests(delta) * (cycle - 1) + _write_requests(base)) / cycle
+
+
+def _write_requests(size: float) -> float:
+    """Return the requests that write a file; a large one is sent in parts, between two requests."""
+    return math.ceil(size / c.PART_BYTES) + 2 if size > c.PART_BYTES else c.WRITES.value
+
+
 def requests_per_batch(
-    parallelism: int, base: float, cycle: float, retained: int = c.RETAINED
+    parallelism: int, delta: float, base: float, cycle: float, retained: int = c.RETAINED
 ) -> float:
     """Return the requests of all subtasks: each writes a file, and later each file is deleted.
 
-    A file of more than 10 MB is sent in parts, with a request to begin and one to end. Once in
-    `retained` batches, each subtask lists its files, and one subtask all files.
+    Once in `retained` batches, each subtask lists its files, and one subtask all files.
     """
-    parts = math.ceil(base / c.PART_BYTES) + 1 if base > c.PART_BYTES else 0
-    files = parallelism * (c.WRITES.value + c.DELETES.value + parts / cycle)
+    files = parallelism * (file_requests(delta, base, cycle) + c.DELETES.value)
     return files + (parallelism + 1) / retained
+
+
+def entry_seconds(workload: Workload) -> float:
+    """Return the seconds in which a subtask restores an entry, without reading it."""
+    each = c.RESTORE[workload.backend].value / 1e6
+    each += workload.bytes_per_key * c.RESTORE_BYTE[workload.backend].value / 1e9
+    return each / workload.core_speed
+
+
+def restored_entries(workload: Workload, parallelism: int, deltas: float) -> float:
+    """Return the entries that a subtask restores: its whole state and then `deltas` changes."""
+    return (workload.keys + deltas * workload.touched_keys) / parallelism
 
 
 def restore_seconds(workload: Workload, parallelism: int, deltas: float) -> float:
     """Return the seconds in which a subtask restores its whole state and then `deltas` changes."""
-    entries = (workload.keys + deltas * workload.touched_keys) / parallelism
-    size = entries * workload.bytes_per_key
-    work = (
-        entries * c.RESTORE[workload.backend].value / 1e6
-        + size * c.RESTORE_BYTE[workload.backend].value / 1e9
-    )
-    return size * workload.compression / workload.download + work / workload.core_speed
+    entries = restored_entries(workload, parallelism, deltas)
+    size = entries * workload.bytes_per_key * workload.compression
+    return size / workload.download + entries * entry_seconds(workload)
