@@ -54,6 +54,25 @@ def test_files(tmp_path):
     assert not found.uncommitted
 
 
+def test_files_of_a_later_compact_entry(tmp_path):
+    """A batch that is not committed may have compacted the log."""
+    log(tmp_path, "9.compact", ("file:///in/a", 8), ("file:///in/b", 9))
+    found = read_positions(checkpoint(tmp_path, '{"logOffset":8}'))
+    assert found.sources[0].files == ("file:///in/a",)
+
+
+@pytest.mark.parametrize(("damaged", "text"), [("10", None), ("9.compact", None), ("10", "")])
+def test_damaged_logs_of_files(tmp_path, damaged, text):
+    """Without an entry of its log, a source would read files again, so it is refused."""
+    for name in ("9.compact", "10", "11"):
+        log(tmp_path, name, (f"file:///in/{name}", int(name[:2].rstrip("."))))
+    path = tmp_path / "sources/0" / damaged
+    path.unlink() if text is None else path.write_text(text)
+    missing = "0" if damaged == "9.compact" else "10"
+    with pytest.raises(errors.CorruptSnapshotError, match=f"sources/0/{missing}'"):
+        read_positions(checkpoint(tmp_path, '{"logOffset":11}'))
+
+
 @pytest.mark.parametrize("header", ["v2\n{}", "", "v1\n[]", "v1\n{{"])
 def test_damaged_logs(tmp_path, header):
     """An offset log of another version or without JSON is refused with its place."""

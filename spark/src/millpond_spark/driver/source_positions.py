@@ -152,16 +152,33 @@ def _delta(fields: dict[str, Any]) -> tuple[dict[str, str], str]:
 
 
 def _files(checkpoint: CheckpointStorage, number: int, last: int) -> tuple[str, ...]:
-    """Return the URIs of the files in a file source's log up to its entry `last`."""
-    found = set()
+    """Return the URIs of the files in a file source's log up to its entry `last`.
+
+    Every tenth entry is compact: it repeats the earlier ones, which Spark then deletes.
+
+    Raises:
+        CorruptSnapshotError: an entry is missing or cannot be read, so that its files would be read
+            again.
+    """
+    found, first, entries = set(), 0, set()
     for path in checkpoint.list(f"sources/{number}"):
-        name = path.rpartition("/")[2]
-        if not name.removesuffix(".compact").isdigit():
+        name, compact, _ = path.rpartition("/")[2].partition(".compact")
+        if not name.isdigit():
             continue
-        for line in checkpoint.read_all(path).decode().splitlines()[1:]:
-            entry = _fields(line, path)
-            if entry["batchId"] <= last:
-                found.add(str(entry["path"]))
+        entries.add(int(name))
+        first = max(first, int(name)) if compact else first
+        version, *lines = checkpoint.read_all(path).decode().splitlines() or [""]
+        if version != "v1":
+            reason = f"its version is {version[:20]!r}, and Millpond reads v1"
+            raise CorruptSnapshotError(path, reason)
+        for line in lines:
+            file = _fields(line, path)
+            if file["batchId"] <= last:
+                found.add(str(file["path"]))
+    missing = set(range(first, last + 1)) - entries
+    if missing:
+        path = f"sources/{number}/{min(missing)}"
+        raise CorruptSnapshotError(path, "it is missing, so the files that it names are unknown")
     return tuple(sorted(found))
 
 
