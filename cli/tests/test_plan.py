@@ -175,6 +175,16 @@ def test_too_few_subtasks():
     assert "highest rate" in result.stdout
 
 
+def test_too_large_a_file():
+    """The command warns if S3 refuses the file of a whole state, and names enough subtasks."""
+    large = [*CALL, "--keys", "1e10"]
+    found = run(*large).stderr
+    assert "too large for a file on S3: pyarrow can write 105 GB" in found
+    (wanted,) = re.findall(r"--parallelism (\d+)", found)
+    assert not run(*large, "--parallelism", wanted).stderr
+    assert run(*large, "--parallelism", str(int(wanted) - 1)).stderr
+
+
 def test_no_number_of_subtasks_is_enough():
     """If no parallelism is enough, the error says how long the best one takes."""
     with pytest.raises(ConfigError, match="too short for 1,000,000,000 rows"):

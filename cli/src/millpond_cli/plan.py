@@ -125,6 +125,13 @@ def plan(*, as_json: bool, backend: str, **given: Any) -> int:
         emit(json.dumps({"workload": attrs.asdict(workload), "plan": attrs.asdict(made)}, indent=2))
     else:
         show(figures(workload, made), as_json=False, empty="")
+    if made.base_bytes > c.MAX_FILE_BYTES:
+        size, most = size_text(made.base_bytes), size_text(c.MAX_FILE_BYTES)
+        wanted = math.ceil(made.base_bytes * made.parallelism / c.MAX_FILE_BYTES)
+        complain(
+            f"a subtask's whole state of {size} is too large for a file on S3: pyarrow can write "
+            f"{most}. Choose --parallelism {wanted} or more"
+        )
     if made.batch_seconds <= workload.batch:
         return 0
     complain(

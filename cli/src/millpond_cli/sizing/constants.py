@@ -115,6 +115,8 @@ WRITES = Constant(1, "requests per file of up to 10 MB", _REQUESTS, "2026-11-27"
 DELETES = Constant(4, "requests per deleted file", _REQUESTS, "2026-11-27")
 PART_BYTES = 10 << 20
 """The bytes of a part of a large file; pyarrow sends each part by one request."""
+MAX_FILE_BYTES = 10_000 * PART_BYTES
+"""The largest file that pyarrow can write to S3, which refuses more than 10,000 parts."""
 
 RETAINED = 100
 """The default of `checkpoint.retained`."""
