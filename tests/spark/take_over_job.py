@@ -9,7 +9,7 @@ import millpond as mp
 import pandas as pd
 import pytest
 from millpond import errors
-from millpond.spark import migrate
+from millpond.spark import key_by, migrate
 from pyspark.sql.streaming import StatefulProcessor
 
 HOUR = 3_600_000
@@ -40,6 +40,24 @@ class Kept(StatefulProcessor):
         self.map.updateValue(("a",), (3,))
         self.handle.registerTimer(timerValues.getCurrentProcessingTimeInMs() + HOUR)
         yield pd.DataFrame({"user": [key[0]]})
+
+
+READ = "user string, n bigint, value bigint, list array<bigint>, map map<string, bigint>"
+
+
+class Read(mp.KeyedProcessFunction):
+    """Function that reads the migrated states."""
+
+    def open(self, context):
+        self.n, self.value = (context.get_state(STATES[name]) for name in ("both.n", "value"))
+        self.list, self.map = (
+            context.get_list_state(STATES["list"]),
+            context.get_map_state(STATES["map"]),
+        )
+
+    def process_element(self, row, context):
+        n, value = self.n.value(), self.value.value()
+        yield row.user, n, value, list(self.list.get()), dict(self.map.items())
 
 
 def main(spark, folder):
@@ -87,11 +105,21 @@ def main(spark, folder):
         moved("saved")
     Path(f"{folder}/users/new.json").write_text('{"user": "bob"}')
     assert run(start.sources[0].unread(rows), f"{folder}/unread") == [("bob",)]
+    Path(f"{folder}/users/more.json").write_text('{"user": "ann"}')
+    spark.conf.set("spark.millpond.checkpoint.restore", f"{folder}/saved")
+    new = key_by(start.sources[0].unread(rows), "user")
+    new = new.process(Read(), output=READ, uid="kept", output_mode="update")
+    assert sorted(run(new, f"{folder}/continued")) == [
+        ("ann", 7, 1, [1, 2], {"a": 3}),
+        ("bob", None, None, [], {}),
+    ]
+    spark.conf.unset("spark.millpond.checkpoint.restore")
 
     copied = shutil.copytree(f"{folder}/kept", f"{folder}/a b")
     with pytest.raises(errors.ConfigError, match="copy the directory"):
         migrate(spark, copied, f"{folder}/wrong", uid="kept", states=STATES)
     odd_names(spark, rows, folder)
+    duplicates(spark, rows, folder)
 
 
 def odd_names(spark, rows, folder):
@@ -100,14 +128,32 @@ def odd_names(spark, rows, folder):
     run(rows.groupBy("`a ``b.c`", "Count").count(), f"{folder}/odd names")
     states = {"count_2": mp.ValueStateDescriptor("n", int)}
     migrate(spark, f"{folder}/odd names", f"{folder}/odd", uid="odd", states=states)
-    found = [pd.read_parquet(path) for path in Path(f"{folder}/odd/odd").rglob("*.parquet")]
-    assert pd.concat(found)[["key", "value"]].to_dict("list") == {
-        "key": [{"a `b.c": "ann", "Count": 3}, {"a `b.c": "bob", "Count": 3}],
-        "value": [1, 1],
-    }
+    assert saved(f"{folder}/odd/odd/n", "value") == [
+        ({"a `b.c": "ann", "Count": 3}, 2),
+        ({"a `b.c": "bob", "Count": 3}, 1),
+    ]
     for missing, reason in (("missing", "checkpoint: "), ("unread", "it has no state")):
         with pytest.raises(errors.ConfigError, match=reason):
             migrate(spark, f"{folder}/{missing}", f"{folder}/wrong", uid="odd", states=states)
+
+
+def duplicates(spark, rows, folder):
+    """Migrate ``dropDuplicatesWithinWatermark``; the expiry of a key becomes its timer."""
+    rows = rows.selectExpr("user", "timestamp_seconds(length(user)) AS at")
+    rows = rows.withWatermark("at", "5 seconds").dropDuplicatesWithinWatermark(["user"])
+    run(rows, f"{folder}/within")
+    states = {"true": mp.ValueStateDescriptor("seen", bool)}
+    given = {"uid": "seen", "states": states, "event_time_timers": "expires"}
+    migrate(spark, f"{folder}/within", f"{folder}/seen", **given)
+    assert saved(f"{folder}/seen/seen/seen", "value") == [("ann", True), ("bob", True)]
+    timers = saved(f"{folder}/seen/seen/millpond!timers_event-time", "timestamp")
+    assert timers == [("ann", 8_000), ("bob", 8_000)]
+
+
+def saved(table, column):
+    """Return each key of a savepoint's table with its value in a column."""
+    found = pd.concat(pd.read_parquet(path) for path in Path(table).glob("*.parquet"))
+    return sorted(zip(found["key"], found[column], strict=True), key=str)
 
 
 def run(df, checkpoint):
