@@ -101,6 +101,25 @@ def test_two_drivers_of_one_query(address):
     assert record(8) == 1
 
 
+def test_go_back_with_two_queries(address, tmp_path):
+    """Only the later rows of the query that goes back are deleted."""
+    query, other = uuid4(), uuid4()
+    (tmp_path / "query").mkdir()
+    (tmp_path / "query" / "metadata").write_text(json.dumps({"id": str(query)}))
+    with psycopg.connect(address) as connection:
+        for writer in query, other:
+            connection.execute("INSERT INTO last_batch VALUES (%s, 1)", (writer,))
+            connection.execute(
+                "INSERT INTO totals VALUES ('ann', 5, %s, 0), ('ann', 7, %s, 1)", (writer, writer)
+            )
+    block(4, {"DATABASE": address, "FOLDER": tmp_path, "psycopg": psycopg, "Path": Path})
+    with psycopg.connect(address) as connection:
+        kept = connection.execute(
+            "DELETE FROM totals WHERE query IN (%s, %s) RETURNING query, batch", (query, other)
+        ).fetchall()
+    assert sorted(kept) == sorted([(query, 0), (other, 0), (other, 1)])
+
+
 def stored(address):
     """Return all rows of the database."""
     with psycopg.connect(address) as connection:
