@@ -10,9 +10,15 @@ from click.testing import CliRunner
 from millpond_cli.main import commands
 from millpond_cli.output import size_text
 from millpond_cli.report import advice
-from millpond_cli.report.history import BatchFigures, CheckpointSize, StaleFiles
+from millpond_cli.report.history import BatchFigures, StaleFiles, StatesAt
 from millpond_cli.report.page import duration_text
-from millpond_cli.report.state_figures import OperatorFigures, StateFigures, TimerFigures
+from millpond_cli.report.state_figures import (
+    LargeKey,
+    OperatorFigures,
+    StateFigures,
+    StateSize,
+    TimerFigures,
+)
 from selenium.webdriver.common.by import By
 
 from tests.browser import open_browser
@@ -92,13 +98,39 @@ def test_the_figures_of_a_checkpoint_directory(directory):
     assert (seen["rows"], seen["keys"], seen["ttl_ms"]) == (121, 121, HOUR)
     largest = basket["largest"][0]
     assert (largest["key"], largest["rows"]) == (repr(ODD), 12_000)
-    assert sum(each["rows"] for each in found["subtasks"]) == basket["rows"] + seen["rows"]
     assert [each["first_group"] for each in found["subtasks"]] == [0, 64]
-    assert sum(found["groups"].values()) == basket["rows"] + seen["rows"]
+    for part in ("rows", "bytes"):
+        total = basket[part] + seen[part]
+        assert sum(each[part] for each in found["subtasks"]) == total
+        assert sum(each[part] for each in found["groups"].values()) == total
     assert [each["checkpoint_id"] for each in operator["sizes"]] == [1, 2, 3, 4, 5, 6]
     assert operator["sizes"][-1]["bytes"] == sum(s["stored_bytes"] for s in found["subtasks"])
+    names = [f"k{number}" for number in range(120)] + [ODD]
+    groups = [mp.assign_to_key_group(name, 128) for name in names]
+    assert found["groups"].keys() == {str(group) for group in groups}
+    heaviest = max(found["groups"], key=lambda each: found["groups"][each]["bytes"])
+    assert int(heaviest) == largest["key_group"] == groups[-1]
+    for state in (BASKET.name, "seen"):
+        keys = [each["states"][state]["keys"] for each in found["subtasks"]]
+        assert keys == [sum(group < 64 for group in groups), sum(group >= 64 for group in groups)]
     warned = " ".join(each["what"] for each in operator["advice"])
     assert f"The key {ODD!r} has 100% of the bytes" in warned
+
+
+@pytest.mark.parametrize(
+    ("earlier", "ids"), [(0, [6]), (1, [1, 6]), (3, [1, 2, 4, 6]), (100, [1, 2, 3, 4, 5, 6])]
+)
+def test_the_growth_of_each_state(directory, earlier, ids):
+    """The sizes of the states at earlier checkpoints are exact, and spread over the retained ones."""
+    (operator,) = figures(directory, "--earlier", earlier)["operators"]
+    assert [each["checkpoint_id"] for each in operator["growth"]] == ids
+    for each in operator["growth"]:
+        keys = 20 * each["checkpoint_id"]
+        basket, seen = each["states"][BASKET.name], each["states"]["seen"]
+        assert (basket["keys"], basket["rows"]) == (keys + 1, 101 * keys)
+        assert (seen["keys"], seen["rows"]) == (keys + 1, keys + 1)
+    now = {each["name"]: each["bytes"] for each in operator["figures"]["states"]}
+    assert {name: each["bytes"] for name, each in operator["growth"][-1]["states"].items()} == now
 
 
 def test_the_figures_of_a_savepoint(tmp_path):
@@ -111,6 +143,7 @@ def test_the_figures_of_a_savepoint(tmp_path):
     report = figures(tmp_path / "savepoint")
     (operator,) = report["operators"]
     assert (report["kind"], operator["sizes"], operator["batches"]) == ("savepoint", [], [])
+    assert operator["growth"] == []
     timers = operator["figures"]["timers"]
     ends = {(each["first"], each["last"], sum(each["counts"])) for each in timers.values()}
     assert ends == {(5, 5, 3), (NOW + HOUR, NOW + HOUR, 3)}
@@ -136,7 +169,10 @@ def test_the_page_in_a_browser(directory, tmp_path):
         assert BASKET.name in text
         assert repr(ODD) in text
         assert browser.find_elements(By.TAG_NAME, "img") == []
-        assert len(browser.find_elements(By.TAG_NAME, "svg")) == 3
+        assert len(browser.find_elements(By.TAG_NAME, "svg")) == 4
+        assert "Growth from checkpoint 1 to 6" in text
+        assert "Heaviest key groups" in text
+        assert "keys of seen" in text
         assert color_of_text(browser, "light") == "rgb(0, 0, 0)"
         assert color_of_text(browser, "dark") == "rgb(255, 255, 255)"
         phone = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
@@ -182,7 +218,7 @@ def test_a_damaged_file_is_named(directory):
     assert damaged.name in call(directory, "--json", status=1).stderr
 
 
-BATCH = BatchFigures(1, 10, 10, 1.0, 50.0, 20.0, 100, {"worker": 2}, 0)
+BATCH = BatchFigures(1, 4000, 2500, 10, 1.0, 50.0, 20.0, 100, {"worker": 2}, 0)
 
 
 @pytest.mark.parametrize(
@@ -196,28 +232,72 @@ BATCH = BatchFigures(1, 10, 10, 1.0, 50.0, 20.0, 100, {"worker": 2}, 0)
             ["in 1 of the last 2"],
         ),
         ([attrs.evolve(BATCH, snapshot_ms=2000.0)], ["more time on snapshots"]),
+        ([attrs.evolve(BATCH, sources={"worker": 4})], ["gets 2.5 times the mean"]),
+        ([attrs.evolve(BATCH, sources={"worker": 4}, rows_in=40, most_rows_in=40)], []),
     ],
 )
 def test_advice_on_batches(batches, said):
-    """Failed attempts, restores after the first batch, and slow snapshots are warned of."""
+    """Failed attempts, restores, slow snapshots and skewed rows are warned of."""
     found = [each.what for each in advice.batch_advice(batches)]
     assert len(found) == len(said)
     assert all(part in text for part, text in zip(said, found, strict=True))
 
 
-def test_advice_on_growth_and_files():
-    """A state that only grows is named if it has no time to live; stale files are counted."""
-    states = [
-        StateFigures("kept", "value", "int", None, keys=5),
-        StateFigures("expiring", "value", "int", HOUR, keys=5),
-    ]
-    operator = OperatorFigures("q/o", 9, 128, "str", states, {}, [], {}, {})
-    sizes = [CheckpointSize(number, number << 20) for number in range(2, 9)]
-    (found,) = advice.state_advice(operator, sizes)
-    assert "grown from 2,097,152 to 8,388,608" in found.what
-    assert "'kept'" in found.cure
-    assert "'expiring'" not in found.cure
-    assert [*advice.state_advice(operator, sizes[:3])] == []
+def at(checkpoint, **states):
+    """Return the sizes of states at a checkpoint, from their keys and bytes."""
+    sizes = {
+        name: StateSize(rows=5, keys=keys, bytes=size) for name, (keys, size) in states.items()
+    }
+    return StatesAt(checkpoint, sizes)
+
+
+MB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("ttl", "before", "after", "said"),
+    [
+        (None, (10, 2 * MB), (40, 8 * MB), "has 40 keys instead of 10. No time to live"),
+        (HOUR, (10, 2 * MB), (40, 8 * MB), "has 40 keys instead of 10. It grows until"),
+        (None, (8, 2 * MB), (8, 8 * MB), "has 1,048,576 bytes on average instead of 262,144"),
+        (None, (None, 2 * MB), (None, 8 * MB), "has 5 timers instead of 5."),
+    ],
+)
+def test_advice_on_growth(ttl, before, after, said):
+    """A state that grows is named with the reason; little growth and few checkpoints are not."""
+    state = StateFigures("grown", "value", "int", ttl, keys=5, bytes=6 * MB)
+    operator = OperatorFigures("q/o", 9, 128, "str", [state], {}, [], {}, {})
+    growth = [at(2, grown=before), at(5, grown=before), at(9, grown=after)]
+    (found,) = advice.state_advice(operator, growth)
+    assert "'grown' has grown from 2,097,152 to 8,388,608 bytes" in found.what
+    assert "between the checkpoints 2 and 9" in found.what
+    assert said in found.cure
+    for little in ([at(2, grown=after), growth[-1]], growth[1:], growth[-1:], []):
+        assert [*advice.state_advice(operator, little)] == []
+
+
+def test_advice_on_growth_of_one_key():
+    """If one key has more than half of the growth, it is named."""
+    state = StateFigures("grown", "value", "int", None, keys=40, bytes=8 * MB)
+    operator = OperatorFigures("q/o", 9, 128, "str", [state], {}, [], {}, {})
+    for size, said in ((3 * MB, "40 keys"), (4 * MB, "the key 'ann', which has 4,194,304 bytes")):
+        state.largest = [LargeKey("'ann'", 3, 5, size)]
+        growth = [at(1, grown=(10, 2 * MB)), at(9, grown=(40, 8 * MB))]
+        *_, found = advice.state_advice(operator, growth)
+        assert said in found.cure
+
+
+def test_advice_on_a_new_state():
+    """A state that an earlier checkpoint does not have has grown from nothing."""
+    state = StateFigures("new", "value", "int", None, keys=5, bytes=6 * MB)
+    operator = OperatorFigures("q/o", 9, 128, "str", [state], {}, [], {}, {})
+    (found,) = advice.state_advice(operator, [at(1), at(9, new=(5, 6 * MB))])
+    assert "from 0 to 6,291,456" in found.what
+    assert "5 keys instead of 0" in found.cure
+
+
+def test_advice_on_files():
+    """Stale files are counted, and damaged metadata is named."""
     stale, broken = advice.directory_advice(StaleFiles(2, 5000), ["q/o/kg-0-127/1.json"])
     assert "2 files with 5,000 bytes" in stale.what
     assert "q/o/kg-0-127/1.json" in broken.what

@@ -9,13 +9,16 @@ import attrs
 from millpond.backend.timer_queue import timer_state
 from millpond.functions.timer_service import TimeDomain
 
-from millpond_cli.report.history import BatchFigures, CheckpointSize, StaleFiles
-from millpond_cli.report.state_figures import OperatorFigures, StateFigures
+from millpond_cli.report.history import BatchFigures, StaleFiles, StatesAt
+from millpond_cli.report.state_figures import OperatorFigures, StateFigures, StateSize
 
 MIB, SECOND_MS = 1 << 20, 1000
 
 FEW_CHECKPOINTS = 5
-"""So few sizes of checkpoints do not show whether a state grows."""
+"""The checkpoints over which a state must have grown; over fewer ones it may be by chance."""
+
+FEW_ROWS = 1000
+"""The rows per batch below which their skew does not matter."""
 
 
 @attrs.frozen
@@ -31,18 +34,18 @@ class Advice:
     cure: str
 
 
-def state_advice(operator: OperatorFigures, sizes: Sequence[CheckpointSize]) -> Iterator[Advice]:
+def state_advice(operator: OperatorFigures, growth: Sequence[StatesAt]) -> Iterator[Advice]:
     """Yield the warnings about the state of an operator.
 
     Args:
         operator: the figures of the operator.
-        sizes: the sizes of its checkpoints.
+        growth: the sizes of its states at some retained checkpoints, the newest one last.
     """
     yield from _skew(operator)
     for state in operator.states:
         yield from _hot_key(state)
         yield from _expired(state)
-    yield from _growth(operator, sizes)
+    yield from _growth(operator, growth)
     yield from _overdue(operator)
 
 
@@ -81,25 +84,44 @@ def _expired(state: StateFigures) -> Iterator[Advice]:
         )
 
 
-def _growth(operator: OperatorFigures, sizes: Sequence[CheckpointSize]) -> Iterator[Advice]:
-    if (
-        len(sizes) < FEW_CHECKPOINTS
-        or sizes[-1].bytes < MIB
-        or sizes[-1].bytes < 1.5 * sizes[0].bytes
-    ):
+def _growth(operator: OperatorFigures, growth: Sequence[StatesAt]) -> Iterator[Advice]:
+    if not growth or growth[-1].checkpoint_id - growth[0].checkpoint_id < FEW_CHECKPOINTS:
         return
-    lasting = [each.name for each in operator.states if each.ttl_ms is None and each.keys]
-    cure = "Look at whether the keys come back."
-    if lasting:
-        cure = (
-            f"No time to live is set for {', '.join(map(repr, lasting))}. If keys do not come "
-            "back, set one, or delete the state by timers."
+    first, last = growth[0], growth[-1]
+    for state in operator.states:
+        before, after = first.states.get(state.name, StateSize()), last.states[state.name]
+        if after.bytes > MIB and after.bytes > 1.5 * before.bytes:
+            yield Advice(
+                f"The state {state.name!r} has grown from {before.bytes:,} to {after.bytes:,} "
+                f"bytes between the checkpoints {first.checkpoint_id} and {last.checkpoint_id}.",
+                _cause(state, before, after),
+            )
+
+
+def _cause(state: StateFigures, before: StateSize, after: StateSize) -> str:
+    """Return why a state has grown: by timers, one key, keys, or bytes per key; and what to do."""
+    if after.keys is None:
+        return (
+            f"It has {after.rows:,} timers instead of {before.rows:,}. Look for timers that are "
+            "registered far ahead, and delete those that are not needed any more."
         )
-    yield Advice(
-        f"The state has grown from {sizes[0].bytes:,} to {sizes[-1].bytes:,} bytes over the "
-        "retained checkpoints.",
-        cure,
-    )
+    if state.largest and state.largest[0].bytes > (after.bytes - before.bytes) / 2:
+        return (
+            f"More than half of it may belong to the key {state.largest[0].key}, which has "
+            f"{state.largest[0].bytes:,} bytes. Limit what the state keeps for a key."
+        )
+    if (after.bytes_per_key or 0) > 1.5 * (before.bytes_per_key or after.bytes):
+        return (
+            f"A key has {after.bytes_per_key:,.0f} bytes on average instead of "
+            f"{before.bytes_per_key:,.0f}. Limit what the state keeps for a key."
+        )
+    keys = f"It has {after.keys:,} keys instead of {before.keys or 0:,}. "
+    if state.ttl_ms is None:
+        return keys + (
+            "No time to live is set: if keys do not come back, set one, or delete the state of "
+            "such keys by timers."
+        )
+    return keys + "It grows until as many keys expire as are added; see the time to live."
 
 
 def _overdue(operator: OperatorFigures) -> Iterator[Advice]:
@@ -120,6 +142,14 @@ def batch_advice(batches: Sequence[BatchFigures]) -> Iterator[Advice]:
             f"{failed} attempts of tasks failed in the last {len(batches)} batches.",
             "The rows were processed by later attempts. Look for the first exception of the failed "
             "tasks in the executors' log.",
+        )
+    means = sum(each.rows_in / max(1, sum(each.sources.values())) for each in batches)
+    most = sum(each.most_rows_in for each in batches)
+    if most > max(2 * means, FEW_ROWS * len(batches)):
+        yield Advice(
+            f"The subtask with the most rows gets {most / means:.1f} times the mean.",
+            "A batch takes as long as its slowest subtask. Few keys may have most of the rows: "
+            "count the rows of each key in a part of the input.",
         )
     restored = [each for each in batches[1:] if {"snapshot", "deltas"} & each.sources.keys()]
     if restored:

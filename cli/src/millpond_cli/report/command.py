@@ -12,12 +12,16 @@ from millpond.savepoints.savepoint_file import is_savepoint
 from millpond.snapshots.catalog import Catalog
 from millpond.snapshots.spark_checkpoint import last_batch_or_none, query_id
 
+from millpond_cli.inspection.stored_operator import StoredOperator
 from millpond_cli.output import dumps, plain, show, working, write_text
 from millpond_cli.report.advice import batch_advice, directory_advice, state_advice
 from millpond_cli.report.history import (
     BatchFigures,
+    CheckpointSize,
+    StatesAt,
     batch_figures,
     checkpoint_sizes,
+    earlier_states,
     stale_files,
 )
 from millpond_cli.report.page import OperatorReport, Report, page
@@ -53,6 +57,13 @@ from millpond_cli.terminal import complain, emit, tell
     show_default=True,
     help="With --snapshots: the number of last batches whose metrics are shown.",
 )
+@click.option(
+    "--earlier",
+    type=click.IntRange(0, 100),
+    default=4,
+    show_default=True,
+    help="The number of earlier checkpoints whose states are read, to show which state grows.",
+)
 @click.option("-o", "--output", type=file_path, metavar="FILE", help="The page, an HTML file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def report(
@@ -60,6 +71,7 @@ def report(
     snapshots: str | None,
     operator: str | None,
     batches: int,
+    earlier: int,
     output: Path | None,
     *,
     as_json: bool,
@@ -71,11 +83,11 @@ def report(
     PATH is the directory that spark.millpond.checkpoint.dir names, or a savepoint. With --snapshots
     it is a query's checkpointLocation; the page then also shows the times of the last batches.
 
-    The state of one subtask after the other is read into memory.
+    The state of one subtask after the other is read into memory, once for each checkpoint.
     """
     if output is not None:
         new_file(output, path, snapshots)
-    found = _report(path, snapshots, operator, batches)
+    found = _report(path, snapshots, operator, batches, earlier)
     if output is not None:
         _write_page(found, output)
     if as_json:
@@ -109,8 +121,10 @@ def _write_page(found: Report, output: Path) -> None:
     tell(f"operators: {len(found.operators)}, warnings: {warnings}; the page is in {output}")
 
 
-def _report(path: str, snapshots: str | None, operator: str | None, batches: int) -> Report:
-    """Read the figures of all operators, or of one."""
+def _report(
+    path: str, snapshots: str | None, operator: str | None, batches: int, earlier: int
+) -> Report:
+    """Read the figures of all operators, or of one; see `report` for the arguments."""
     now = SystemClock().now_ms
     refused: list[MillpondError] = []
     stored = stored_operators(path, None, snapshots, operator, refused=refused)
@@ -122,16 +136,37 @@ def _report(path: str, snapshots: str | None, operator: str | None, batches: int
     operators = []
     with naming_directory(path), working("reading the state", len(stored)) as done:
         for each in stored:
-            figures = operator_figures(each, now)
-            sizes = [] if catalog is None else checkpoint_sizes(catalog, each.operator)
-            mine = metrics.get(each.uid, [])
-            advice = [*state_advice(figures, sizes), *batch_advice(mine)]
-            operators.append(OperatorReport(figures, sizes, mine, advice))
+            batches_of_it = metrics.get(each.uid, [])
+            operators.append(_operator_report(each, catalog, batches_of_it, earlier, now))
             done(1)
     general = []
     if catalog is not None:
         general = [*directory_advice(stale_files(catalog), [*catalog.broken])]
     return Report(path, _kind(catalog, snapshots), now, operators, general)
+
+
+def _operator_report(
+    stored: StoredOperator,
+    catalog: Catalog | None,
+    batches: list[BatchFigures],
+    earlier: int,
+    now: int,
+) -> OperatorReport:
+    """Read the figures of an operator, and find what looks wrong.
+
+    Args:
+        stored: the operator.
+        catalog: the checkpoint directory; None for a savepoint.
+        batches: the metrics of the last batches.
+        earlier: the number of earlier checkpoints whose states are read.
+        now: the time of the report in ms.
+    """
+    figures, sizes, growth = operator_figures(stored, now), list[CheckpointSize](), []
+    if catalog is not None:
+        sizes = checkpoint_sizes(catalog, stored.operator)
+        growth = [*earlier_states(catalog, stored, sizes, earlier), StatesAt.from_figures(figures)]
+    advice = [*state_advice(figures, growth), *batch_advice(batches)]
+    return OperatorReport(figures, sizes, growth, batches, advice)
 
 
 def _kind(catalog: Catalog | None, snapshots: str | None) -> str:

@@ -1,8 +1,9 @@
-"""The past of an operator: sizes of retained checkpoints, and metrics of batches."""
+"""The past of an operator: sizes of retained checkpoints and their states, metrics of batches."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -11,6 +12,8 @@ from millpond.operator_id import OperatorId
 from millpond.snapshots.catalog import Catalog, complete_parts
 
 from millpond_cli.inspection.orphans import delete_file, orphans
+from millpond_cli.inspection.stored_operator import StoredOperator, operator_of_parts
+from millpond_cli.report.state_figures import OperatorFigures, StateSize, operator_figures
 
 if TYPE_CHECKING:
     from millpond_spark.metrics.batch_metrics import OperatorMetrics
@@ -29,12 +32,30 @@ class CheckpointSize:
 
 
 @attrs.frozen
+class StatesAt:
+    """The sizes of an operator's states at a checkpoint, by name."""
+
+    checkpoint_id: int
+    states: dict[str, StateSize]
+
+    @classmethod
+    def from_figures(cls, figures: OperatorFigures) -> StatesAt:
+        """Return the sizes of the states in the figures of a checkpoint."""
+        sizes = {
+            each.name: StateSize(rows=each.rows, keys=each.keys, bytes=each.bytes)
+            for each in figures.states
+        }
+        return cls(figures.checkpoint_id, sizes)
+
+
+@attrs.frozen
 class BatchFigures:
     """The metrics of an operator in one micro-batch.
 
     Attributes:
         batch: the id of the micro-batch.
         rows_in, rows_out: the rows of all subtasks.
+        most_rows_in: the rows of the subtask that got the most.
         open_ms, process_ms, snapshot_ms: the times of the slowest subtask.
         bytes_written: the size of the snapshots that the batch wrote.
         sources: the numbers of subtasks by the source of their state, such as ``worker``.
@@ -43,6 +64,7 @@ class BatchFigures:
 
     batch: int
     rows_in: int
+    most_rows_in: int
     rows_out: int
     open_ms: float
     process_ms: float
@@ -65,6 +87,28 @@ def checkpoint_sizes(catalog: Catalog, operator: OperatorId) -> list[CheckpointS
             continue
         found.append(CheckpointSize(checkpoint_id, sum(part.size for part in parts)))
     return found
+
+
+def earlier_states(
+    catalog: Catalog, stored: StoredOperator, sizes: Sequence[CheckpointSize], count: int
+) -> Iterator[StatesAt]:
+    """Read the sizes of an operator's states at earlier checkpoints, the oldest one first.
+
+    Args:
+        catalog: the directory.
+        stored: the operator; its checkpoint is not read again.
+        sizes: the retained checkpoints.
+        count: the largest number of checkpoints to read; they are spread evenly.
+    """
+    ids = [each.checkpoint_id for each in sizes if each.checkpoint_id < stored.checkpoint_id]
+    chosen = [ids[number * len(ids) // count] for number in range(count)] if ids else []
+    for checkpoint_id in sorted(set(chosen)):
+        try:
+            parts = complete_parts(catalog, stored.operator, checkpoint_id)
+            earlier = operator_of_parts(stored.operator, parts, stored.registry, stored.limits)
+            yield StatesAt.from_figures(operator_figures(earlier, now=0))
+        except MillpondError:  # the running query has deleted the checkpoint
+            continue
 
 
 @attrs.frozen
@@ -120,6 +164,7 @@ def _figures(operator: OperatorMetrics) -> BatchFigures:
     return BatchFigures(
         batch=operator.batch_id,
         rows_in=int(metrics["rows_in"]),
+        most_rows_in=max(int(str(each.metrics["rows_in"])) for each in operator.by_subtask),
         rows_out=int(metrics["rows_out"]),
         open_ms=round(metrics["open_ms"], 1),
         process_ms=round(metrics["process_ms"], 1),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from heapq import nlargest
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from millpond import __version__
@@ -13,11 +14,20 @@ from millpond.errors import PlaceError
 from millpond_cli.output import size_text
 from millpond_cli.report import plots
 from millpond_cli.report.advice import Advice
-from millpond_cli.report.history import BatchFigures, CheckpointSize
-from millpond_cli.report.state_figures import HOUR_MS, OperatorFigures
+from millpond_cli.report.history import BatchFigures, CheckpointSize, StatesAt
+from millpond_cli.report.state_figures import (
+    HOUR_MS,
+    GroupFigures,
+    OperatorFigures,
+    StateSize,
+)
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+HEAVIEST = 5
+"""The number of key groups that the report lists."""
 
 
 @attrs.frozen
@@ -27,12 +37,15 @@ class OperatorReport:
     Attributes:
         figures: the figures of the state.
         sizes: the sizes of the retained checkpoints.
+        growth: the sizes of the states at some of these checkpoints, the newest one last; empty
+            for a savepoint.
         batches: the metrics of the last batches; empty if they are unknown.
         advice: the warnings.
     """
 
     figures: OperatorFigures
     sizes: list[CheckpointSize]
+    growth: list[StatesAt]
     batches: list[BatchFigures]
     advice: list[Advice]
 
@@ -64,7 +77,12 @@ def page(report: Report) -> str:
     """
     template = _environment().get_template("report.html.jinja")
     operators = [
-        {**attrs.asdict(each, recurse=False), "plots": list(_plots(each, number, report.now))}
+        {
+            **attrs.asdict(each, recurse=False),
+            "plots": list(_plots(each, number, report.now)),
+            "heaviest": _heaviest_groups(each.figures),
+            "grown": _grown(each),
+        }
         for number, each in enumerate(report.operators)
     ]
     time = datetime.fromtimestamp(report.now / 1000, UTC)
@@ -85,8 +103,30 @@ def _environment() -> Environment:
         raise PlaceError("jinja2", f"{error}; pip install 'millpond-cli[report]'") from error
     loader = jinja2.PackageLoader("millpond_cli.report", "")
     made = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    made.filters |= {"size": size_text, "duration": duration_text}
+    made.filters |= {
+        "size": _or_dash(size_text),
+        "duration": _or_dash(duration_text),
+        "number": _or_dash("{:,}".format),
+    }
     return made
+
+
+def _or_dash(text: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a function that returns a dash for None, and `text(value)` for another value."""
+    return lambda value: "–" if value is None else text(value)
+
+
+def _heaviest_groups(figures: OperatorFigures) -> list[tuple[int, GroupFigures]]:
+    """Return the key groups with the most bytes, the heaviest one first."""
+    return nlargest(HEAVIEST, figures.groups.items(), key=lambda each: each[1].bytes)
+
+
+def _grown(report: OperatorReport) -> list[tuple[str, StateSize, StateSize]]:
+    """Return the name and the first and last size of each state; empty for one checkpoint."""
+    if len(report.growth) <= 1:
+        return []
+    first, last, none = report.growth[0].states, report.growth[-1].states, StateSize()
+    return [(name, first.get(name, none), now) for name, now in last.items()]
 
 
 def _plots(report: OperatorReport, number: int, now: int) -> Iterator[tuple[str, str]]:
@@ -105,13 +145,18 @@ def _plots(report: OperatorReport, number: int, now: int) -> Iterator[tuple[str,
         yield "Bytes by subtask", plots.bars(f"{name}-a", order, heights, "subtask", "bytes")
     if figures.groups:
         groups = range(figures.max_parallelism)
-        counts = [figures.groups[each] for each in groups]
-        yield "Rows by key group", plots.bars(f"{name}-b", groups, counts, "key group", "rows")
+        none = GroupFigures()
+        heights = [figures.groups.get(each, none).bytes for each in groups]
+        yield "Bytes by key group", plots.bars(f"{name}-b", groups, heights, "key group", "bytes")
+    if len(report.growth) > 1:
+        ids = [each.checkpoint_id for each in report.growth]
+        plot = plots.lines(f"{name}-f", ids, _bytes_of_states(report), "checkpoint", "bytes")
+        yield "Bytes by state at retained checkpoints", plot
     if len(report.sizes) > 1:
         ids = [each.checkpoint_id for each in report.sizes]
-        sizes = [each.bytes for each in report.sizes]
+        sizes = {"": [each.bytes for each in report.sizes]}
         caption = "Bytes that a restore of each retained checkpoint reads"
-        yield caption, plots.line(f"{name}-c", ids, sizes, "checkpoint", "bytes")
+        yield caption, plots.lines(f"{name}-c", ids, sizes, "checkpoint", "bytes")
     for at, (state, timers) in enumerate(figures.timers.items()):
         start, span = (timers.first - now) / HOUR_MS, timers.span / HOUR_MS
         axes = "hours from the time of the report", "timers"
@@ -124,6 +169,14 @@ def _plots(report: OperatorReport, number: int, now: int) -> Iterator[tuple[str,
         }
         ids = [each.batch for each in report.batches]
         yield "Time of the slowest subtask", plots.stacks(f"{name}-e", ids, layers, "batch", "ms")
+
+
+def _bytes_of_states(report: OperatorReport) -> dict[str, list[int]]:
+    """Return the sizes of the largest states at the checkpoints of `growth`, by name."""
+    newest = report.growth[-1].states
+    names = nlargest(len(plots.COLORS), newest, key=lambda name: newest[name].bytes)
+    none = StateSize()
+    return {name: [each.states.get(name, none).bytes for each in report.growth] for name in names}
 
 
 def duration_text(milliseconds: int) -> str:

@@ -26,7 +26,7 @@ _STYLE: dict[Any, Any] = {
     "xtick.color": _TEXT,
     "ytick.color": _TEXT,
 }
-COLORS = ("#4c8fd6", "#e0883f", "#58a55c")
+COLORS = ("#4c8fd6", "#e0883f", "#58a55c", "#c0629c", "#8a7fd1")
 
 
 def drawn(name: str, draw: Callable[[Axes], None]) -> str:
@@ -63,12 +63,18 @@ def bars(name: str, positions: Sequence[int], heights: Sequence[float], *labels:
     return drawn(name, draw)
 
 
-def line(name: str, xs: Sequence[int], ys: Sequence[float], *labels: str) -> str:
-    """Return a plot with a line through points, from 0 upwards."""
+def lines(name: str, xs: Sequence[int], ys: Mapping[str, Sequence[float]], *labels: str) -> str:
+    """Return a plot with up to `len(COLORS)` named lines through points, from 0 upwards.
+
+    A single line needs no legend.
+    """
 
     def draw(axes: Axes) -> None:
-        axes.plot(xs, ys, color=COLORS[0], marker="o", markersize=3)
+        for color, (label, heights) in zip(COLORS, ys.items(), strict=False):
+            axes.plot(xs, heights, color=color, marker="o", markersize=3, label=label)
         axes.set_ylim(bottom=0)
+        if len(ys) > 1:
+            axes.legend(fontsize=8)
         _finish(axes, *labels)
 
     return drawn(name, draw)
@@ -81,7 +87,7 @@ def stacks(
 
     def draw(axes: Axes) -> None:
         below = [0.0] * len(xs)
-        for color, (layer, heights) in zip(COLORS, layers.items(), strict=True):
+        for color, (layer, heights) in zip(COLORS, layers.items(), strict=False):
             axes.bar(xs, heights, bottom=below, width=0.8, color=color, label=layer)
             below = [a + b for a, b in zip(below, heights, strict=True)]
         axes.legend(ncols=len(layers), fontsize=8)

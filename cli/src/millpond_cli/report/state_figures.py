@@ -1,8 +1,7 @@
-"""Figures of the state of an operator: rows, keys, bytes, timers and largest keys."""
+"""Figures of the state of an operator: keys, rows, bytes, timers, and the largest keys."""
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -33,25 +32,50 @@ class LargeKey:
 
     Attributes:
         key: the key as text.
+        key_group: its key group.
         rows: the number of its rows, for instance of the entries of its map.
         bytes: their size.
     """
 
     key: str
+    key_group: int
     rows: int
     bytes: int
 
 
+@attrs.define(kw_only=True)
+class StateSize:
+    """The size of one state: of all subtasks, or of one.
+
+    Attributes:
+        rows: the number of rows: of values, lists, entries of maps, or timers.
+        keys: the number of keys that have rows; None for timers.
+        bytes: the size of all keys and values, uncompressed.
+    """
+
+    rows: int = 0
+    keys: int | None = 0
+    bytes: int = 0
+
+    @property
+    def bytes_per_key(self) -> float | None:
+        """The mean size of a key's state; None without keys."""
+        return self.bytes / self.keys if self.keys else None
+
+    def add(self, other: StateSize) -> None:
+        """Add the size of another part of the state."""
+        self.rows += other.rows
+        self.bytes += other.bytes
+        self.keys = None if other.keys is None else (self.keys or 0) + other.keys
+
+
 @attrs.define
-class StateFigures:
+class StateFigures(StateSize):
     """The figures of one state, over all subtasks.
 
     Attributes:
         name, kind, value: the name, the kind, and the type of the values.
         ttl_ms: the time to live; None without one.
-        rows: the number of rows: of values, lists, entries of maps, or timers.
-        keys: the number of keys that have rows; None for timers.
-        bytes: the size of all keys and values, uncompressed.
         expired: the number of rows that have expired and are not removed yet.
         largest: the largest keys, the largest one first; empty for timers.
     """
@@ -60,16 +84,16 @@ class StateFigures:
     kind: str
     value: str
     ttl_ms: int | None
-    rows: int = 0
-    keys: int | None = 0
-    bytes: int = 0
     expired: int = 0
     largest: list[LargeKey] = attrs.field(factory=list)
 
-    @property
-    def bytes_per_key(self) -> float | None:
-        """The mean size of a key's state; None without keys."""
-        return self.bytes / self.keys if self.keys else None
+
+@attrs.define
+class GroupFigures:
+    """The rows of all states in one key group, and their size."""
+
+    rows: int = 0
+    bytes: int = 0
 
 
 @attrs.define
@@ -78,8 +102,9 @@ class SubtaskFigures:
 
     Attributes:
         first_group, last_group: the key groups.
-        rows, bytes: the rows of all states and their size.
         stored_bytes: the bytes that a restore reads; None in a savepoint.
+        rows, bytes: the rows of all states and their size.
+        states: the size of each state that has rows, by name.
     """
 
     first_group: int
@@ -87,6 +112,7 @@ class SubtaskFigures:
     stored_bytes: int | None
     rows: int = 0
     bytes: int = 0
+    states: dict[str, StateSize] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -126,7 +152,7 @@ class OperatorFigures:
         states: the keyed states and the timers.
         operator_states: the number of elements of each operator state, by name.
         subtasks: the subtasks by their key groups.
-        groups: the rows of each key group that has some.
+        groups: the figures of each key group that has rows.
         timers: the figures of the timers, by the name of their state.
     """
 
@@ -137,7 +163,7 @@ class OperatorFigures:
     states: list[StateFigures]
     operator_states: dict[str, int]
     subtasks: list[SubtaskFigures]
-    groups: Counter[int]
+    groups: dict[int, GroupFigures]
     timers: dict[str, TimerFigures]
 
 
@@ -159,7 +185,7 @@ def operator_figures(stored: StoredOperator, now: int) -> OperatorFigures:
             for meta in stored.operator_metas()
         },
         subtasks=[],
-        groups=Counter(),
+        groups={},
         timers={},
     )
     times: dict[str, array[int]] = {}
@@ -202,38 +228,40 @@ def _add_part(
     figures = {each.name: each for each in found.states}
     for meta in part.states:
         state = figures[meta.name]
-        for rows in contents.state_rows(meta.name):
-            size = _size(rows)
-            state.rows += len(rows)
-            state.bytes += size
+        for rows in contents.state_rows(meta.name):  # the rows of one key group
             state.expired += len(rows) - len(live_rows(meta, rows, now))
-            subtask.rows += len(rows)
-            subtask.bytes += size
-            found.groups[layout.group_of(rows[0][0])] += len(rows)
+            size = StateSize(rows=len(rows), keys=None, bytes=_size(rows))
             if meta.kind is StateKind.TIMER:
                 start, end = layout.group_bytes, layout.group_bytes + TIMESTAMP_BYTES
                 mine = times.setdefault(meta.name, array("q"))
                 mine.extend(timestamp_from(physical[start:end]) for physical, _ in rows)
             else:
-                _add_keys(state, rows, part, layout)
+                size.keys = _count_keys(state, rows, part, layout)
+            state.add(size)
+            subtask.states.setdefault(meta.name, StateSize()).add(size)
+            group = found.groups.setdefault(layout.group_of(rows[0][0]), GroupFigures())
+            for total in (subtask, group):
+                total.rows += size.rows
+                total.bytes += size.bytes
 
 
 def _size(rows: Sequence[Change]) -> int:
     return sum(len(key) + len(value or b"") for key, value in rows)
 
 
-def _add_keys(
+def _count_keys(
     state: StateFigures, rows: Sequence[Change], part: StoredOperator, layout: KeyLayout
-) -> None:
-    """Count the keys of a key group's rows, which are sorted, and keep the largest ones."""
-    keys = codec_from_snapshot(part.key)
-    largest: list[tuple[int, int, Any]] = [(k.bytes, k.rows, k.key) for k in state.largest]
-    for key, mine in _by_key(rows, keys, layout):
-        state.keys = (state.keys or 0) + 1
+) -> int:
+    """Return the number of keys in a key group's rows, which are sorted; keep the largest ones."""
+    count, largest, group = 0, state.largest, layout.group_of(rows[0][0])
+    for key, mine in _by_key(rows, codec_from_snapshot(part.key), layout):
+        count += 1
         size = _size(mine)
-        if len(largest) < LARGEST or size > largest[-1][0]:
-            largest = heapq.nlargest(LARGEST, [*largest, (size, len(mine), shown(key))])
-    state.largest = [LargeKey(key, count, size) for size, count, key in largest]
+        if len(largest) < LARGEST or size > largest[-1].bytes:
+            largest.append(LargeKey(shown(key), group, len(mine), size))
+            largest.sort(key=lambda each: (each.bytes, each.rows, each.key), reverse=True)
+            del largest[LARGEST:]
+    return count
 
 
 def _by_key(
