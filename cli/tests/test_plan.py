@@ -156,6 +156,19 @@ def test_the_reasons_lead_to_the_figures(rate, speed):
     assert plan.restore_seconds == pytest.approx(seconds, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("parallelism", "said"),
+    [(3276, "ten per"), (3277, "9 or 10 per"), (20_000, "1 or 2 per"), (32_768, "be, 1 per")],
+)
+def test_the_reason_for_the_key_groups(parallelism, said):
+    """If there cannot be ten key groups per subtask, the reason says how many there are."""
+    job = attrs.evolve(JOB, parallelism=parallelism)
+    (reason,) = (
+        row["reason"] for row in figures(job, plan_job(job)) if row["figure"] == "key groups"
+    )
+    assert f"{said} subtask" in reason
+
+
 def test_large_files_take_more_requests():
     """S3 gets a file of 72 MB in 7 parts, between 2 requests; `tests/checkpoint/test_s3.py` counts."""
     assert file_requests(10e6, 10e6, 83) == 1

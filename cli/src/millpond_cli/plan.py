@@ -18,6 +18,7 @@ from millpond_cli.output import as_json_option, show, size_text
 from millpond_cli.sizing import constants as c
 from millpond_cli.sizing.constants import Backend
 from millpond_cli.sizing.model import (
+    ENOUGH_GROUPS,
     LOAD,
     Plan,
     Workload,
@@ -147,7 +148,7 @@ def figures(workload: Workload, made: Plan) -> list[dict[str, str]]:
     rows = (
         ("subtasks", f"{made.parallelism:,}", _why_subtasks(workload, made)),
         ("state partitions", f"{made.state_partitions:,}", _WHY_PARTITIONS),
-        ("key groups", f"{made.key_groups:,}", _WHY_GROUPS),
+        ("key groups", f"{made.key_groups:,}", _why_groups(made)),
         ("time of a batch", _seconds(made.batch_seconds), _why_time(workload, made)),
         ("highest rate", f"{made.max_rate:,.0f} rows/s", "a batch then takes its whole time"),
         ("memory of a worker", size_text(made.worker_bytes), _why_memory(workload, made)),
@@ -162,7 +163,6 @@ def figures(workload: Workload, made: Plan) -> list[dict[str, str]]:
 
 
 _WHY_PARTITIONS = "spark.sql.shuffle.partitions: one per subtask; fixed at the first start"
-_WHY_GROUPS = "max-parallelism: ten per subtask, so that all are equal; fixed for ever"
 _WHY_STORED = f"the files of the last {c.RETAINED} checkpoints (checkpoint.retained)"
 
 
@@ -170,6 +170,14 @@ def _why_subtasks(workload: Workload, made: Plan) -> str:
     if workload.parallelism is not None:
         return f"given; a batch takes {made.batch_seconds / workload.batch:.0%} of its time"
     return f"a batch should take at most {LOAD:.0%} of the {workload.batch:g} s; a core per subtask"
+
+
+def _why_groups(made: Plan) -> str:
+    if made.key_groups < ENOUGH_GROUPS * made.parallelism:
+        least, most = made.key_groups // made.parallelism, -(-made.key_groups // made.parallelism)
+        each = f"{least}" if least == most else f"{least} or {most}"
+        return f"max-parallelism: the most there can be, {each} per subtask; fixed for ever"
+    return "max-parallelism: ten per subtask, so that all are equal; fixed for ever"
 
 
 def _why_time(workload: Workload, made: Plan) -> str:

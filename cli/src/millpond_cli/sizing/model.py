@@ -15,7 +15,9 @@ LOAD = 0.6
 """The share of the time between two batches that a batch may take; the rest is for catching up."""
 
 _DAY = 86_400
-_GROUPS_PER_SUBTASK = 10
+ENOUGH_GROUPS = 10
+"""The key groups per subtask with which no subtask has 10 % more of them than another."""
+
 _DIVISORS = [n for n in range(1, MAX_KEY_GROUPS + 1) if SPREAD % n == 0]
 """The numbers of partitions over which as many subtasks are evenly spread."""
 
@@ -168,8 +170,8 @@ def least_parallelism(workload: Workload) -> int:
 
 
 def key_groups(parallelism: int) -> int:
-    """Return a number of key groups with which no subtask has 10 % more of them than another."""
-    wanted = min(_GROUPS_PER_SUBTASK * parallelism, MAX_KEY_GROUPS)
+    """Return a power of two with `ENOUGH_GROUPS` per subtask, or the most that there can be."""
+    wanted = min(ENOUGH_GROUPS * parallelism, MAX_KEY_GROUPS)
     return max(default_max_parallelism(parallelism), 1 << (wanted - 1).bit_length())
 
 
