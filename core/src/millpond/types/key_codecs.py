@@ -76,6 +76,10 @@ class KeyCodec(ABC):
     def decode(self, data: bytes, start: int) -> tuple[Any, int]:
         """Return the key that is encoded in `data` from `start` on, and the position after it."""
 
+    def decode_many(self, data: list[bytes], start: int) -> list[Any]:
+        """Return the key that is encoded in each of `data` from `start` to the end."""
+        return [self.decode(each, start)[0] for each in data]
+
     @abstractmethod
     def hash(self, key: Any, seed: int = HASH_SEED) -> int:
         """Return the unsigned XXH64 hash of a checked key, as Spark computes it with this seed."""

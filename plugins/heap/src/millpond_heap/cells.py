@@ -216,7 +216,7 @@ class HeapCellTable(HeapTable, CellTable):
             super().load_all(rows)
             return
         self._release_held()
-        keys = [codec.decode(key, layout.group_bytes)[0] for key in physical]
+        keys = codec.decode_many(physical, layout.group_bytes)
         deserialize = self._serializer.deserialize
         loaded = [None if value is None else deserialize(value) for value in values]
         start = 0
