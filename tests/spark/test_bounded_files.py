@@ -3,11 +3,13 @@
 import json
 import random
 import shutil
+from functools import reduce
 
 import pytest
 from click.testing import CliRunner
-from millpond.spark import key_by
+from millpond.spark import key_by, several_operators
 from millpond_cli.main import commands
+from pyspark.sql import DataFrame
 
 from tests.spark.streaming import RUNNING, Files, Running
 
@@ -226,3 +228,40 @@ def test_an_empty_subtask_is_not_a_lost_one(job, caplog):
     assert f"no snapshot holds the key groups {lost}, though" in result.stderr
     result = CliRunner().invoke(commands, ["checkpoint", "verify", str(snapshots), "--json"])
     assert (result.exit_code, "it is missing" in result.stdout) == (1, True)
+
+
+def test_a_lost_operator_is_missing(job, spark):
+    """If all folders of one of two operators are deleted, ``verify`` names them, unless it was dropped."""
+
+    def run(*uids, **settings):
+        job.set(**settings)
+        job.files.add(*((key, 1) for key in KEYS))
+        rows = [key_by(job.files.stream(), "k") for _ in uids]
+        each = [
+            r.process(Running(), output=RUNNING, uid=uid) for r, uid in zip(rows, uids, strict=True)
+        ]
+        writer = reduce(DataFrame.union, each).writeStream.format("noop").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(job.folder / "checkpoint"))
+        with several_operators():
+            writer.start().awaitTermination()
+
+    def verify(*arguments):
+        call = ["checkpoint", "verify", str(job.folder / "snapshots"), "--json", *arguments]
+        result = CliRunner().invoke(commands, call)
+        found = json.loads(result.stdout) if result.stdout else []
+        missing = sorted(row["file"] for row in found if row["verdict"] == "it is missing")
+        return result.exit_code, missing
+
+    run("first", "second", parallelism=2)
+    assert verify() == (0, [])
+    (first,) = (job.folder / "snapshots").glob("*/first")
+    lost = sorted(str(path.relative_to(job.folder / "snapshots")) for path in first.glob("kg-*"))
+    for path in first.glob("kg-*"):
+        shutil.rmtree(path)
+    assert len(lost) == 2
+    assert verify() == (1, lost)
+    assert verify("--operator", "second") == (0, [])
+    assert verify("--operator", "first")[0] == 1
+    spark.conf.set("spark.millpond.checkpoint.ignore-unclaimed-state", "true")
+    run("third", "second")
+    assert verify() == (0, [])

@@ -170,15 +170,15 @@ def _missing(catalog: Catalog, checkpoint_id: int | None) -> Iterator[dict[str, 
     """Yield a row for each subtask that has taken snapshots but whose folder is missing.
 
     Only subtasks with a snapshot up to `checkpoint_id` count. An operator is skipped if Spark's
-    pointers may contain its snapshots, because then a subtask may have no folder.
+    pointers may contain its snapshots, because then a subtask may have no folder. If the operator
+    has no snapshots, those of its query's other operators show this.
     """
     present = {subtask.folder for subtask in catalog.subtasks}
-    for operator in sorted({each.operator for each in catalog.subtasks}):
-        handles = (
-            h for each in catalog.subtasks if each.operator == operator for h in each.handles
-        )
-        history = catalog.histories.get(operator)
-        if history is None or any(handle.carries for handle in handles):
+    for operator, history in sorted(catalog.histories.items()):
+        query = [each for each in catalog.subtasks if each.operator.query == operator.query]
+        mine = [each for each in query if each.operator == operator] or query
+        carries = [handle.carries for each in mine for handle in each.handles]
+        if history.is_dropped or any(carries) or not carries:
             continue
         folders = {snapshot_folder(operator, groups) for groups in history.begun(checkpoint_id)}
         for folder in sorted(folders - present):

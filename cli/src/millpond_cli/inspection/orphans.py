@@ -36,7 +36,8 @@ def narrowed(catalog: Catalog, wanted: OperatorChoice, checkpoint_id: int | None
         for path, reason in catalog.broken.items()
         if wanted(owner_of(path)) and path not in others
     }
-    return attrs.evolve(catalog, subtasks=subtasks, broken=broken)
+    histories = {each: found for each, found in catalog.histories.items() if wanted(each)}
+    return attrs.evolve(catalog, subtasks=subtasks, broken=broken, histories=histories)
 
 
 def spark_queries(catalog: Catalog) -> list[str]:

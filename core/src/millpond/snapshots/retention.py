@@ -121,6 +121,11 @@ class LayoutHistory:
         """The URI of the savepoint from which the newest layout starts; empty without one."""
         return self.layouts[-1].savepoint if self.layouts else ""
 
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the query no longer has the operator."""
+        return bool(self.layouts) and self.layouts[-1].is_dropped
+
     def begun(self, checkpoint_id: int | None) -> list[KeyGroupRange]:
         """Return the key groups of the subtasks that have taken snapshots under the current layout.
 
