@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from millpond import errors
 from millpond.spark import key_by, migrate
+from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 HOUR = 3_600_000
@@ -120,6 +121,7 @@ def main(spark, folder):
         migrate(spark, copied, f"{folder}/wrong", uid="kept", states=STATES)
     odd_names(spark, rows, folder)
     duplicates(spark, rows, folder)
+    due_timers(spark, folder)
 
 
 def odd_names(spark, rows, folder):
@@ -150,16 +152,85 @@ def duplicates(spark, rows, folder):
     assert timers == [("ann", 8_000), ("bob", 8_000)]
 
 
+COUNT = mp.ValueStateDescriptor("count", int)
+ALARM = "user string, n bigint, at bigint"
+
+
+class Alarms(StatefulProcessor):
+    """Processor of ``transformWithState`` that counts rows, and yields the number ten seconds later."""
+
+    def init(self, handle):
+        self.handle, self.count = handle, handle.getValueState("count", "n bigint")
+
+    def handleInputRows(self, key, rows, timerValues):  # noqa: N802, N803 - Spark calls it so
+        times = [row.ms for row in rows]
+        before = self.count.get()[0] if self.count.exists() else 0
+        self.count.update((before + len(times),))
+        self.handle.registerTimer(max(times) + 10_000)
+        return iter([])
+
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):  # noqa: N802, N803
+        yield Row(user=key[0], n=self.count.get()[0], at=expiredTimerInfo.getExpiryTimeInMs())
+
+
+class Ringing(mp.KeyedProcessFunction):
+    """The same function in Millpond."""
+
+    def open(self, context):
+        self.count = context.get_state(COUNT)
+
+    def process_element(self, row, context):
+        self.count.update((self.count.value() or 0) + 1)
+        context.timer_service().register_event_time_timer(row.ms + 10_000)
+
+    def on_timer(self, timestamp, context):
+        yield context.current_key, self.count.value(), timestamp
+
+
+def due_timers(spark, folder):
+    """Timers that the old query has set fire in the new one, with the migrated state."""
+
+    def put(name, *rows):
+        Path(f"{folder}/alarms").mkdir(exist_ok=True)
+        lines = [json.dumps({"user": user, "ms": ms}) for user, ms in rows]
+        Path(f"{folder}/alarms/{name}.json").write_text("\n".join(lines))
+
+    def timed(df):
+        return df.selectExpr("*", "timestamp_millis(ms) AS at").withWatermark("at", "0 seconds")
+
+    def old():
+        alarms = timed(files()).groupBy("user")
+        return run(alarms.transformWithState(Alarms(), ALARM, "Append", "EventTime"), *place)
+
+    def files():
+        return spark.readStream.schema("user string, ms bigint").json(f"{folder}/alarms")
+
+    place = f"{folder}/ringing", "append"
+    put("1", ("ann", 1_000), ("bob", 2_000), ("ann", 4_000))
+    assert old() == []
+    given = {"uid": "alarms", "states": {"count": COUNT}, "event_time_timers": "timers"}
+    start = migrate(spark, place[0], f"{folder}/rung", **given)
+    put("2", ("eve", 100_000))
+    expected = [("ann", 2, 14_000), ("bob", 1, 12_000)]
+    assert sorted(old()) == expected
+    spark.conf.set("spark.millpond.checkpoint.restore", f"{folder}/rung")
+    rows = key_by(timed(start.sources[0].unread(files())), "user")
+    new = rows.process(Ringing(), output=ALARM, uid="alarms")
+    assert sorted(run(new, f"{folder}/rings", "append")) == expected
+    spark.conf.unset("spark.millpond.checkpoint.restore")
+
+
 def saved(table, column):
     """Return each key of a savepoint's table with its value in a column."""
     found = pd.concat(pd.read_parquet(path) for path in Path(table).glob("*.parquet"))
     return sorted(zip(found["key"], found[column], strict=True), key=str)
 
 
-def run(df, checkpoint):
-    """Run one batch of a query; return its rows."""
+def run(df, checkpoint, mode="update"):
+    """Run one batch of a query, or in append mode all batches; return its rows."""
     found = []
-    writer = df.writeStream.outputMode("update").option("checkpointLocation", checkpoint)
+    writer = df.writeStream.outputMode(mode).option("checkpointLocation", checkpoint)
     writer = writer.foreachBatch(lambda batch, _: found.extend(map(tuple, batch.collect())))
-    writer.trigger(once=True).start().awaitTermination()
+    once = {"once": True} if mode == "update" else {"availableNow": True}
+    writer.trigger(**once).start().awaitTermination()
     return found

@@ -22,7 +22,14 @@ from millpond.types import VOID_NAMESPACE
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegralType, MapType, NullType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    IntegralType,
+    MapType,
+    NullType,
+    StructField,
+    StructType,
+)
 from typing_extensions import override
 
 from millpond_spark.api.keyed_stream import key_by
@@ -37,6 +44,7 @@ from millpond_spark.values.schemas import brief_reason, quoted
 
 CALL = "migrate(...)"
 ENTRIES = "entries of "
+NULL_KEY = "a key of the old state is null"
 EVENT_TIMERS, CLOCK_TIMERS = "event-time timers", "processing-time timers"
 
 
@@ -84,7 +92,8 @@ def migrate(
 
     Raises:
         ConfigError: Spark cannot read the state; or an expression is wrong; or the old state has
-            timers and no argument names them.
+            timers and no argument names them; or a key is null.
+        CorruptSnapshotError: a log of the old query's sources is damaged.
         RestoreError: the old query has not committed a batch.
         DirectoryNotEmptyError: `target` has files.
     """
@@ -107,7 +116,9 @@ def migrate(
         rows, filling = _selected(table, chosen, states, timers)
         names = rows.columns[: len(chosen)]
     writer = SavepointWriter.new_savepoint(max_parallelism)
-    writer.with_operator(uid, key_by(rows, *map(quoted, names)), function=filling).write(target)
+    writer.with_operator(uid, key_by(rows, *map(quoted, names)), function=filling)
+    with _explaining_null_keys():
+        writer.write(target)
     print(positions)  # noqa: T201 - the user acts on it
     return positions
 
@@ -172,7 +183,7 @@ class _OldState:
         value = df.schema["value"].dataType
         assert isinstance(value, StructType)
         if "groupState" in value.names:
-            columns = [F.col("value.groupState.*")]
+            columns = _fields(F.col("value.groupState"), value["groupState"].dataType)
             if "timeoutTimestamp" in value.names:
                 columns.append(F.col("value.timeoutTimestamp").alias("timers"))
         elif value.names == ["expiresAtMicros"]:
@@ -180,8 +191,8 @@ class _OldState:
         elif value.names == ["__dummy__"]:
             columns = []
         else:
-            columns = [F.col("value.*")]
-        return _with_distinct_names(df.select("key.*", *columns)), _key_names(df)
+            columns = _fields(F.col("value"), value)
+        return _with_distinct_names(df.select(*_key_fields(df), *columns)), _key_names(df)
 
     def _variables(self) -> list[tuple[str, str, bool]] | None:
         """Return name, type and expiry of each variable, or None without ``transformWithState``."""
@@ -240,7 +251,9 @@ class _OldState:
         ]
         joined = union.groupBy("key").agg(*columns)
         values = map(quoted, joined.columns[1:])
-        return _with_distinct_names(joined.select("key.*", *values)), _key_names(joined)
+        return _with_distinct_names(joined.select(*_key_fields(joined), *values)), _key_names(
+            joined
+        )
 
 
 def _entries(df: DataFrame, column: str, kind: str, *, expires: bool) -> Any:
@@ -305,7 +318,8 @@ def _selected(
     times = [
         _times(table, name, expression or "NULL").alias(name) for name, expression in timers.items()
     ]
-    rows = table.select(*(_expression(table, "keys", key) for key in keys), *columns, *times)
+    found = [_not_null(table, _expression(table, "keys", key)) for key in keys]
+    rows = table.select(*found, *columns, *times)
     twice = [name for name, count in Counter(rows.columns).items() if count > 1]
     if twice:
         reason = f"two keys or states have the name {twice[0]!r}; give the key another one: AS"
@@ -324,6 +338,23 @@ def _keeps_expiry(table: DataFrame, variable: str, descriptor: StateDescriptor) 
     if descriptor.kind is StateKind.LIST:
         return isinstance(column, ArrayType) and column.elementType == value
     return descriptor.kind is StateKind.MAP and isinstance(column, MapType)
+
+
+def _not_null(table: DataFrame, key: Any) -> Any:
+    """Return the key column, with an error of Spark in place of a null."""
+    return F.coalesce(key, F.raise_error(F.lit(NULL_KEY))).alias(table.select(key).columns[0])
+
+
+@contextmanager
+def _explaining_null_keys() -> Iterator[None]:
+    """Replace Spark's error about a null key by a ConfigError."""
+    try:
+        yield
+    except PySparkException as error:
+        if NULL_KEY not in str(error):
+            raise
+        cure = """replace it, as in keys=["coalesce(user, '?') AS user"], also in the new query"""
+        raise ConfigError("keys", f"{NULL_KEY}; {cure}", CALL) from error
 
 
 def _times(table: DataFrame, name: str, expression: str) -> Any:
@@ -375,6 +406,24 @@ def _with_distinct_names(table: DataFrame) -> DataFrame:
         number = seen[name.lower()]
         names.append(name if number == 1 else f"{name}_{number}")
     return table.toDF(*names)
+
+
+def _fields(struct: Any, kind: Any) -> list[Any]:
+    """Return the fields of a struct column as columns with the fields' names.
+
+    Spark's optimizer reads the last of several fields with the same name for each of them, such as
+    the buffers of two sums (seen in Spark 4.3). So each field gets a name of its own first.
+    """
+    names = [f"field {number}" for number in range(len(kind.fields))]
+    fields = [
+        StructField(name, each.dataType) for name, each in zip(names, kind.fields, strict=True)
+    ]
+    renamed = struct.cast(StructType(fields))
+    return [renamed[name].alias(each) for name, each in zip(names, kind.names, strict=True)]
+
+
+def _key_fields(df: DataFrame) -> list[Any]:
+    return _fields(F.col("key"), df.schema["key"].dataType)
 
 
 def _key_names(df: DataFrame) -> list[str]:
