@@ -73,11 +73,34 @@ def test_damaged_logs_of_files(tmp_path, damaged, text):
         read_positions(checkpoint(tmp_path, '{"logOffset":11}'))
 
 
-@pytest.mark.parametrize("header", ["v2\n{}", "", "v1\n[]", "v1\n{{"])
+@pytest.mark.parametrize(
+    "header", ["v2\n{}", "", "v1", "v1\n[]", "v1\n{{", 'v1\n{"batchWatermarkMs":"soon"}']
+)
 def test_damaged_logs(tmp_path, header):
     """An offset log of another version or without JSON is refused with its place."""
-    with pytest.raises(errors.CorruptSnapshotError, match="offsets/1"):
+    with pytest.raises(errors.CorruptSnapshotError, match=r"file:/.*offsets/1"):
         read_positions(checkpoint(tmp_path, KAFKA, header=header))
+
+
+@pytest.mark.parametrize(
+    "offset", ["", '{"logOffset":null}', '{"logOffset":', '{"reservoirVersion":1,"index":"x"}']
+)
+def test_damaged_offsets(tmp_path, offset):
+    """The offset of a source that is not what its source writes is refused with its place."""
+    with pytest.raises(errors.CorruptSnapshotError, match=r"file:/.*offsets/1"):
+        read_positions(checkpoint(tmp_path, offset))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [b"{}", b'{"path":7,"batchId":0}', b'{"path":"file:///a","batchId":"0"}', b"[]", b"{", b"\xff"],
+)
+def test_damaged_entries_of_files(tmp_path, entry):
+    """An entry that was edited by hand is refused with its file."""
+    log(tmp_path, "0")
+    (tmp_path / "sources/0/0").write_bytes(b"v1\n" + entry)
+    with pytest.raises(errors.CorruptSnapshotError, match=r"file:/.*sources/0/0.*a log of files"):
+        read_positions(checkpoint(tmp_path, '{"logOffset":0}'))
 
 
 def test_no_batch(tmp_path):

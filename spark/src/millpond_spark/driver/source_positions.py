@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 from millpond.arguments import check_type
 from millpond.errors import ConfigError, CorruptSnapshotError
-from millpond.safe_decoding import parse_json
+from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
 from millpond.snapshots.spark_checkpoint import last_batch, planned_batches
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from pyspark.sql import DataFrame
@@ -100,19 +100,12 @@ def read_positions(checkpoint: CheckpointStorage) -> QueryPositions:
     """
     batch = last_batch(checkpoint)
     path = f"offsets/{batch}"
-    version, _, text = checkpoint.read_all(path).decode("utf-8", "replace").partition("\n")
-    where = f"{public_uri(checkpoint.uri)}/{path}"
-    if version != "v1":
-        reason = f"its version is {version[:20]!r}, and Millpond reads v1"
-        raise CorruptSnapshotError(where, reason)
-    header, *offsets = text.split("\n")
-    sources = (_position(number, line, checkpoint) for number, line in enumerate(offsets))
-    return QueryPositions(
-        batch,
-        int(_fields(header, where).get("batchWatermarkMs", 0)),
-        tuple(sources),
-        any(planned > batch for planned in planned_batches(checkpoint)),
-    )
+    header, *offsets = _lines(checkpoint, path)
+    with decoding(_where(checkpoint, path), "it is not a log of offsets"):
+        watermark = exact_int(_fields(header)["batchWatermarkMs"], int)
+        sources = [_position(number, line, checkpoint) for number, line in enumerate(offsets)]
+    uncommitted = any(planned > batch for planned in planned_batches(checkpoint))
+    return QueryPositions(batch, watermark, tuple(sources), uncommitted)
 
 
 def _position(number: int, offset: str, checkpoint: CheckpointStorage) -> SourcePosition:
@@ -120,10 +113,11 @@ def _position(number: int, offset: str, checkpoint: CheckpointStorage) -> Source
     if offset == "-":
         advice = "it was not read yet, so configure it as in the old query"
         return SourcePosition(number, offset, {}, None, advice)
-    where = f"the offset of source {number}"
-    fields = _fields(offset, where) if offset.startswith("{") else {}
+    if not offset:
+        raise ValueError(f"source {number} has no offset")
+    fields = _fields(offset) if offset.startswith("{") else {}
     if set(fields) == {"logOffset"}:
-        files = _files(checkpoint, number, int(fields["logOffset"]))
+        files = _files(checkpoint, number, exact_int(fields["logOffset"], int))
         advice = f"{len(files)} files were read: use sources[{number}].unread(stream)"
         return SourcePosition(number, offset, {}, files, advice)
     options, advice = _delta(fields) if "reservoirVersion" in fields else _kafka(offset, fields)
@@ -167,29 +161,40 @@ def _files(checkpoint: CheckpointStorage, number: int, last: int) -> tuple[str, 
             continue
         entries.add(int(name))
         first = max(first, int(name)) if compact else first
-        version, *lines = checkpoint.read_all(path).decode().splitlines() or [""]
-        if version != "v1":
-            reason = f"its version is {version[:20]!r}, and Millpond reads v1"
-            raise CorruptSnapshotError(path, reason)
-        for line in lines:
-            file = _fields(line, path)
-            if file["batchId"] <= last:
-                found.add(str(file["path"]))
+        lines = _lines(checkpoint, path)
+        with decoding(_where(checkpoint, path), "it is not a log of files"):
+            files = [_fields(line) for line in lines if line]
+            found |= {
+                exact_text(file["path"], str)
+                for file in files
+                if exact_int(file["batchId"], int) <= last
+            }
     missing = set(range(first, last + 1)) - entries
     if missing:
-        path = f"sources/{number}/{min(missing)}"
-        raise CorruptSnapshotError(path, "it is missing, so the files that it names are unknown")
+        where = _where(checkpoint, f"sources/{number}/{min(missing)}")
+        raise CorruptSnapshotError(where, "it is missing, so the files that it names are unknown")
     return tuple(sorted(found))
 
 
-def _fields(text: str, where: str) -> dict[str, Any]:
-    """Return the JSON object in `text`; raise CorruptSnapshotError if it is not an object."""
-    try:
-        fields = parse_json(text)
-    except ValueError as error:
-        raise CorruptSnapshotError(where, "it is not JSON") from error
+def _lines(checkpoint: CheckpointStorage, path: str) -> list[str]:
+    """Return the lines of a log after the version, at least one; raise CorruptSnapshotError."""
+    version, *lines = checkpoint.read_all(path).decode("utf-8", "replace").split("\n")
+    if version != "v1":
+        reason = f"its version is {version[:20]!r}, and Millpond reads v1"
+        raise CorruptSnapshotError(_where(checkpoint, path), reason)
+    return lines or [""]
+
+
+def _where(checkpoint: CheckpointStorage, path: str) -> str:
+    """Return the place of a log, for errors."""
+    return f"{public_uri(checkpoint.uri)}/{path}"
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """Return the JSON object in `text`; raise ValueError if it is not an object."""
+    fields = parse_json(text)
     if not isinstance(fields, dict):
-        raise CorruptSnapshotError(where, "it is not a JSON object")
+        raise ValueError("expected a JSON object")  # noqa: TRY004 - about the text
     return fields
 
 
