@@ -124,7 +124,10 @@ def distinct(names):
 def test_an_aggregation(spark, job_conf, tmp_path, seed):
     """Each buffer of an aggregation becomes a state with the same values for the same keys."""
     query = Query(spark, tmp_path, seed)
-    functions = [F.sum("n"), F.count("s"), F.max("t"), F.min("s"), F.avg("d"), F.sum("d")]
+    functions = [
+        *(F.sum("n"), F.count("s"), F.max("t"), F.min("s"), F.avg("d"), F.sum("d"), F.max("d")),
+        *(F.first("s"), F.last("n"), F.stddev("n"), F.avg("n"), F.bool_or(F.col("n") > 0)),
+    ]
     chosen = query.random.sample(functions, 3)
     keys = [f"`{name}`" for name in query.keys]
     table = query.run(lambda rows: rows.groupBy(*keys).agg(*chosen))
