@@ -4,13 +4,20 @@ import json
 from datetime import timedelta
 
 import attrs
+import click
 import millpond as mp
 import pytest
 from click.testing import CliRunner
 from millpond_cli.main import commands
 from millpond_cli.output import size_text
 from millpond_cli.report import advice
-from millpond_cli.report.history import BatchFigures, StaleFiles, StatesAt
+from millpond_cli.report.history import (
+    BatchFigures,
+    StaleFiles,
+    StatesAt,
+    checkpoint_sizes,
+    earlier_states,
+)
 from millpond_cli.report.page import duration_text
 from millpond_cli.report.state_figures import (
     LargeKey,
@@ -19,6 +26,7 @@ from millpond_cli.report.state_figures import (
     StateSize,
     TimerFigures,
 )
+from millpond_cli.targets import catalog_of, stored_operators
 from selenium.webdriver.common.by import By
 
 from tests.browser import open_browser
@@ -131,6 +139,17 @@ def test_the_growth_of_each_state(directory, earlier, ids):
         assert (seen["keys"], seen["rows"]) == (keys + 1, keys + 1)
     now = {each["name"]: each["bytes"] for each in operator["figures"]["states"]}
     assert {name: each["bytes"] for name, each in operator["growth"][-1]["states"].items()} == now
+
+
+def test_a_checkpoint_that_is_deleted_while_it_is_read(directory):
+    """If the query deletes an earlier checkpoint in the meantime, it is left out."""
+    with click.Context(commands):
+        (stored,), catalog = stored_operators(str(directory)), catalog_of(str(directory))
+    sizes = checkpoint_sizes(catalog, stored.operator)
+    for path in directory.glob("q1/totals/*/3-*.snapshot"):
+        path.unlink()
+    found = [each.checkpoint_id for each in earlier_states(catalog, stored, sizes, 5)]
+    assert found == [1, 2]
 
 
 def test_the_figures_of_a_savepoint(tmp_path):
