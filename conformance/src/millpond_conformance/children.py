@@ -29,7 +29,7 @@ from millpond_conformance.report import Environment, Verdict
 
 
 class Child(Protocol):
-    """A child process that runs clauses."""
+    """A child process that runs clauses, i.e. tests of the conformance kit."""
 
     def kill(self) -> None:
         """End the process immediately."""

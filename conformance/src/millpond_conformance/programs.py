@@ -207,7 +207,10 @@ class SemanticsProgram:
             assert state.is_empty() == model.is_empty(at, now), (model.mode, at)
 
     def _iterate(self) -> None:
-        """Begin an iteration over a map, or continue an open iteration while any key is current."""
+        """Begin an iteration over a map, or continue an open iteration.
+
+        Another key may be current when the iteration continues.
+        """
         at = self._place()
         if len(self._iterations) < AT_ONCE and all(each.at != at for each in self._iterations):
             self._iterations.append(_Iteration(at, self._state("map", at).items()))

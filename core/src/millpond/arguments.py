@@ -144,11 +144,11 @@ def check_elements(name: str, values: object) -> None:
 def unstarted_kind(given: object) -> str:
     """Return 'a yield' if ``given`` is a generator, 'an async' if it is a coroutine, else ''.
 
-    If calling a function only created a generator or coroutine, the function's code has not run.
-    The error for this contains the returned words.
+    A call that returns a generator or coroutine has not run the function's code. The caller
+    then raises an error.
 
     Args:
-        given: the result of the call.
+        given: the result of a call of a user's function.
     """
     found = _UNRUN.get(type(given), "")
     if found and isinstance(given, types.CoroutineType):

@@ -134,7 +134,9 @@ def stale_files(catalog: Catalog) -> StaleFiles:
 def batch_figures(
     spark: SparkSession, checkpoint: str, query: str, batches: range
 ) -> dict[str, list[BatchFigures]]:
-    """Return the metrics of a query's batches that Spark retains, by the operator's uid.
+    """Return the metrics of a query's batches as a dict from operator uid to metrics.
+
+    The result leaves out batches whose files Spark has deleted.
 
     Args:
         spark: a session.

@@ -287,9 +287,10 @@ class CellSteps(Bench):
         return found != [] if model.kind == "list" else found is not None
 
     def apply(self, number: int, space: int, blow: int) -> None:
-        """Apply a function that clears the state to all keys of a namespace.
+        """For all keys of a namespace, apply a function that clears the state.
 
-        If `blow` is not 0, the function raises an error at this call, after it cleared the key.
+        If `blow` is not 0, call number `blow` of the function raises an error after it has
+        cleared the state.
         """
         if self.kind(number) == "map":
             return

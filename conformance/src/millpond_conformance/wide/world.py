@@ -160,7 +160,7 @@ class World:
         }
 
     def __getattr__(self, name: str) -> Any:
-        """Return a drawn property, such as `keys`, `spaces`, `groups` or `states`."""
+        """Return the random value of a property such as `keys`, `spaces` or `states`."""
         if name.startswith("_"):
             raise AttributeError(name)
         try:

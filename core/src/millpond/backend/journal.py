@@ -60,7 +60,7 @@ class Journal:
         self.is_open = True
 
     def commit(self) -> None:
-        """Keep the changes of the row, and set and delete its timers."""
+        """Keep the row's changes of state, and carry out its changes of timers."""
         self.is_open = False
         for change, timer in self._timers:
             change(timer)

@@ -105,9 +105,13 @@ class LocalRows(KeyedRows):
 
 
 def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
-    """Check the keys in ``rows``, pairs of key and row, and sort the rows by key group and key.
+    """Check the keys, and sort the rows by key group and key.
 
-    The rows of a key keep their order.
+    The rows of one key keep their order.
+
+    Args:
+        backend: the backend that checks and encodes the keys.
+        rows: pairs of key and row.
     """
     keyed = [(*checked_key(backend.current, key), row, None) for key, row in rows]
     encode = backend.current.codec.encode

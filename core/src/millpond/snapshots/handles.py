@@ -262,7 +262,7 @@ class KeyedStateHandle:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The files that a restore of this snapshot may read: `needed_paths` and the history."""
+        """The files that a restore may read: `needed_paths` and the files in `history`."""
         return self.needed_paths | {file.path for file in self.history if not file.inline}
 
     @property

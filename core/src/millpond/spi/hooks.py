@@ -37,7 +37,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def millpond_state_backends() -> Iterable[StateBackend]:  # type: ignore[empty-body]
     """Provide state backends.
 
-    When called: once per process and set of plugin rules, when plugins are loaded.
+    When called: when plugins are loaded; once in each process for each setting of the options
+    ``plugins.*``.
     Result: the backends. Users write the ``name`` of a backend in ``millpond.state.backend``. The
     name must be equal to the name of the plugin's entry point.
     First result only: no, all results are gathered.
@@ -177,8 +178,9 @@ def millpond_checkpoint_storages(  # type: ignore[empty-body]
 def millpond_serializers() -> Mapping[type, Callable[[], TypeSerializer[Any]]]:  # type: ignore[empty-body]
     """Provide serializers for types that Millpond does not know.
 
-    When called: once per process and set of plugin rules, when a state is requested whose type
-    Millpond does not know. The descriptor of the state may have been created long before.
+    When called: when a function requests a state and Millpond does not know its type; once in
+    each process for each setting of the options ``plugins.*``. The descriptor of the state may
+    have been created long before.
     Result: a dict from Python types to functions that return the serializer of the type. The type
     may then also be nested in other types and in keys.
     First result only: no, all results are gathered; built-in types cannot be replaced.

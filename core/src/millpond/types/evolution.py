@@ -449,7 +449,10 @@ def key_change(old: SerializerSnapshot, new: KeyCodec) -> Recode | None:
 
 
 def _change(old: SerializerSnapshot, new: KeyCodec) -> Recode:
-    """Return the conversion of a key, or of a part of a key, even if nothing changes."""
+    """Return a function that converts a key, or a part of a key, to the new type.
+
+    If the types are equal, the function returns the bytes of the key unchanged.
+    """
     if old == new.snapshot():
         return _as_is(codec_from_snapshot(old))
     if isinstance(new, ScalarKeyCodec) and old.id == new.id:

@@ -53,7 +53,7 @@ def _own_check(made: Any) -> Any:
 
 @attrs.frozen
 class ScalarSerializer(TypeSerializer[Any]):
-    """The serializer of a scalar type, which consists of functions.
+    """A serializer of a scalar type, built from functions.
 
     Attributes:
         type_name: the name of the type in snapshots and error messages.

@@ -22,9 +22,9 @@ _NOTHING: dict[Any, Any] = {}
 class HeapCellTable(HeapTable, CellTable):
     """A table in dictionaries with at most one value for each key and namespace.
 
-    If a snapshot still reads a dictionary, the first write copies it. Until the next flush the
-    table remembers the dictionary in ``_held_within``. So each further write takes one look-up
-    instead of three.
+    If a snapshot still reads a dictionary, the first write replaces the dictionary by a copy.
+    ``_held_within`` refers to the dictionaries that have been written since the last flush. With
+    it, each further write takes one look-up instead of three.
 
     ``changed`` contains the changed keys by key group and namespace. The value for a key is the
     number of elements that were appended to its list, or None if the whole value is new.

@@ -1,1 +1,1 @@
-"""Metrics of queries in the driver: of subtasks and operators, for Prometheus and for the log."""
+"""The driver's metrics of a query, per subtask and per operator, for Prometheus and the log."""

@@ -181,7 +181,10 @@ class RowCodec:
         return values, None if values.dtype == object else self._nulls(frame, index)
 
     def event_times(self, frame: pd.DataFrame, index: int) -> list[int | None]:
-        """Return the values in ms of the timestamp column `index`, without decoding them."""
+        """Return the timestamps of column number `index` in ms, and None for nulls.
+
+        No row is decoded.
+        """
         micros, nulls = self.carried_values(frame, index)
         times: list[int | None] = (micros // 1000).tolist()
         for position in () if nulls is None else np.flatnonzero(nulls):
