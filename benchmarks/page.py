@@ -292,6 +292,23 @@ def footprint(report: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
+def bootstrapping(report: dict[str, dict[str, float]]) -> list[str]:
+    """Return the time and the memory of savepoints from rows."""
+    return [
+        line(
+            case.split()[0],
+            (
+                f"{each['keys']:,.0f}",
+                f"{each['seconds']:.1f}",
+                "–" if case.startswith("spark") else f"{each['processor']:.1f}",
+                f"{each['keys'] / each['seconds']:,.0f}",
+                f"{each['memory'] / 1e6:,.0f}",
+            ),
+        )
+        for case, each in report.items()
+    ]
+
+
 def scale(report: dict[str, dict[str, float]]) -> list[str]:
     """Return the cost of subtasks and partitions."""
     lines = []
@@ -391,6 +408,7 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "queries": ("queries", queries),
     "columns": ("columns", columns),
     "footprint": ("footprint", footprint),
+    "bootstrapping": ("bootstrapping", bootstrapping),
     "scale": ("scale", scale),
     "planned": ("planned", planned),
     "storage_requests": ("storage_requests", storage_requests),

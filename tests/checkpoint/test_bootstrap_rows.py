@@ -113,3 +113,81 @@ def test_a_second_value_of_such_a_key_is_refused(tmp_path, kind):
         writer([*rows, rows[0]], COUNTS, key_type=kind).write(tmp_path / "saved")
     writer([*rows, rows[0]], function=Filled(), key_type=kind).write(tmp_path / "saved")
     assert job_output(tmp_path / "saved", ALIKE[kind], kind) == [2, 1, 1]
+
+
+MANY = [
+    {"k": f"key-{number % 700}", "n": number, "items": [number, number + 1]}
+    for number in range(2100)
+]
+FORMS_OF_MANY = {"list": MANY, "table": pa.Table.from_pylist(MANY)}
+
+
+class Several(Filled):
+    """Bootstrap function that adds up numbers, keeps a list and a map, and sets a timer."""
+
+    def open(self, context):
+        super().open(context)
+        self.items = context.get_list_state(ITEMS)
+        self.last = context.get_map_state(LAST)
+
+    def process_element(self, row, context):
+        super().process_element(row, context)
+        self.items.add_all(row.items)
+        self.last.put(row.n % 2, row.n)
+        timers = context.timer_service()
+        timers.register_event_time_timer(row.n)
+        timers.delete_event_time_timer(row.n - 700)
+
+
+class ToldAll(Told):
+    """Function that yields all states of a key, and the times of its timers."""
+
+    def open(self, context):
+        super().open(context)
+        self.items = context.get_list_state(ITEMS)
+        self.last = context.get_map_state(LAST)
+
+    def process_element(self, row, context):
+        yield row.k, self.state.value(), tuple(self.items.get()), dict(self.last.items())
+
+    def on_timer(self, timestamp, context):
+        yield context.current_key, timestamp
+
+
+ITEMS = mp.ListStateDescriptor("items", int)
+LAST = mp.MapStateDescriptor("last", int, int)
+
+
+@pytest.mark.parametrize("form", FORMS_OF_MANY)
+@pytest.mark.parametrize("groups", [3, 128, 1000])
+def test_many_keys_have_their_own_state_and_timers(tmp_path, form, groups):
+    """Each key has exactly the state and the timers of its rows, however many keys there are."""
+    made = writer(FORMS_OF_MANY[form], max_parallelism=groups, function=Several())
+    place = made.write(tmp_path / "saved")
+    keys = sorted({row["k"] for row in MANY})
+    with mp.testing.KeyedOperatorHarness(
+        ToldAll(), key="k", max_parallelism=groups, restore=place
+    ) as harness:
+        for key in keys:
+            harness.process({"k": key})
+        harness.advance_watermark(len(MANY))
+        found = harness.output
+    rows = {key: [row for row in MANY if row["k"] == key] for key in keys}
+    expected = [
+        (
+            key,
+            sum(row["n"] for row in mine),
+            tuple(item for row in mine for item in row["items"]),
+            {row["n"] % 2: row["n"] for row in mine},
+        )
+        for key, mine in rows.items()
+    ]
+    assert found[: len(keys)] == expected
+    assert sorted(found[len(keys) :]) == sorted((key, mine[-1]["n"]) for key, mine in rows.items())
+
+
+def test_a_row_that_fails_names_its_key(tmp_path):
+    """The error for a second value names the key and the row, also after many other keys."""
+    rows = [{"k": f"key-{number:03}", "n": number} for number in range(400)]
+    with pytest.raises(errors.UserFunctionError, match="key-399.*give one row a key"):
+        writer(pa.Table.from_pylist([*rows, rows[-1]]), COUNTS).write(tmp_path / "saved")

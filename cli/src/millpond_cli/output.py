@@ -75,7 +75,7 @@ _TEXT_WIDTH = 40
 
 
 @contextmanager
-def working(text: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+def working(text: str, total: int | None = None) -> Iterator[Callable[[float], None]]:
     """Show progress until the block ends, if standard error is a terminal.
 
     Yield a function. The block calls this function with the number of steps that it has finished.

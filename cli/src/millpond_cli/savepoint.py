@@ -83,13 +83,12 @@ def create(
         raise click.BadParameter("it is for Spark queries", param_hint="--batch")
     else:
         handles = _newest_handles(checkpoint)
-    shown: dict[str, int] = {}
-    total = sum(map(len, handles.values()))
-    with naming_directory(snapshots), working("writing the savepoint", total) as advance:
+    shown: dict[str, float] = {}
+    with naming_directory(snapshots), working("writing the savepoint", len(handles)) as advance:
 
-        def report(uid: str, done: int, _: int) -> None:
-            advance(done - shown.get(uid, 0))
-            shown[uid] = done
+        def report(uid: str, done: int, total: int) -> None:
+            advance(done / total - shown.get(uid, 0))
+            shown[uid] = done / total
 
         collect_savepoint(handles, place, tool_registry(), report)
     _show(target, as_json=as_json)

@@ -7,7 +7,9 @@ selected, because no more rows of the key follow. There are no snapshots and no 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, ClassVar, TypeAlias
 
 from typing_extensions import TypeVar, override
 
@@ -18,12 +20,15 @@ from millpond.errors import BulkCallError, brief
 from millpond.spi.backend import RegisteredState
 from millpond.spi.keys import CurrentKey
 from millpond.spi.parameters import KeyedBackendParameters
-from millpond.spi.portable_rows import Change, Expiry
+from millpond.spi.portable_rows import Changes, Expiry
 from millpond.spi.tables import ABSENT, CellTable, KeySpan, MapTable, SortedMapTable, TimerRows
 from millpond.state.interfaces import State
 from millpond.types import KeyCodec
 
 S = TypeVar("S", bound=State, default=Any)
+
+Sink: TypeAlias = Callable[[str, int, Changes], None]
+"""A function that takes a state's name, a key group, and rows of the state in this key group."""
 
 
 class _SingleKeyTable:
@@ -159,18 +164,20 @@ class _HeldKey(CurrentKey):
 
     Attributes:
         held: the key that has entries. It remains set while there is no current key.
+        held_group: the key group of ``held``.
     """
 
     def __init__(self, parameters: KeyedBackendParameters, empty: Callable[[], None]) -> None:
         super().__init__(SingleKeyBackend.name, parameters)
         self.held: Any = None
+        self.held_group = 0
         self._empty = empty
 
     @override
     def _choose(self, key: Any, key_group: int) -> None:
         if key is not self.held and not self._holds(key):
-            self.held = key
             self._empty()
+            self.held, self.held_group = key, key_group
 
     @override
     def check_reach(self, key: Any) -> None:
@@ -208,30 +215,6 @@ class SingleKeyBackend(SubtaskStates):
         """Do nothing, because nothing is buffered."""
         self.current.require_open()
 
-    def take_rows(self) -> Iterator[tuple[str, list[Change]]]:
-        """Iterate over the portable rows of the current key, by state, and then remove them."""
-        group, key = self.current.encoded()
-        prefix = self.current.layout.group_prefix(group) + key
-        for name, table in self.states.tables.items():
-            rows = self._rows(name, table, prefix)
-            if rows:
-                yield name, rows
-        self._empty()
-
-    def _rows(self, name: str, table: Any, prefix: bytes) -> list[Change]:
-        if isinstance(table, MemoryTimerRows):
-            return [row for rows in table.freeze().values() for row in rows]
-        registered = self.states.known(name)
-        assert registered is not None
-        serialize = registered.serializer.serialize
-        if isinstance(table, _Cells):
-            return [(prefix + space, serialize(value)) for space, value in table.entries.items()]
-        return [
-            (prefix + space + key, serialize(value))
-            for space, entries in table.entries.items()
-            for key, value in entries.items()
-        ]
-
     @override
     def close(self) -> None:
         self.current.close()
@@ -263,3 +246,71 @@ class SingleKeyBackend(SubtaskStates):
             else len(table.entries)
             for table in tables
         )
+
+
+_MOST_FINISHED = 128
+"""The number of finished keys with state in memory. Few, because a single value may be large."""
+
+
+class FillingBackend(SingleKeyBackend):
+    """A backend to fill a savepoint: it passes on the state of a key when the next key is selected.
+
+    The rows of many keys are passed on together. With the conversion of tables by column, a
+    savepoint of text keys and ints takes 6.8 µs a key instead of 15.2 (processor time,
+    benchmarks/bootstrapping.py).
+
+    Args:
+        parameters: the parameters of the backend.
+        sink: receives the rows of finished keys, and must not select a key.
+    """
+
+    def __init__(self, parameters: KeyedBackendParameters, sink: Sink) -> None:
+        self._sink = sink
+        self._finished: dict[str, list[tuple[int, Any, Any]]] = {}
+        self._keys = 0
+        super().__init__(parameters)
+
+    @override
+    def _empty(self) -> None:
+        """Set the state of the key before aside. Pass on the state of many keys together."""
+        held = self._held
+        for name, table in self.states.tables.items():
+            if isinstance(table, _SingleKeyTable) and table.entries:
+                finished = self._finished.setdefault(name, [])
+                finished.append((held.held_group, held.held, table.entries))
+                table.entries = {}
+        self._keys += 1
+        if self._keys >= _MOST_FINISHED:
+            self._pass_on()
+
+    def finish(self) -> None:
+        """Pass on the rows of all keys, after the last row."""
+        self._empty()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        for name, finished in self._finished.items():
+            for group, keys in groupby(finished, key=itemgetter(0)):
+                self._sink(name, group, self._rows(name, group, list(keys)))
+        self._finished, self._keys = {}, 0
+        for name, table in self.states.tables.items():
+            if isinstance(table, MemoryTimerRows):
+                for prefix, rows in table.freeze().items():
+                    self._sink(name, self.current.layout.group_of(prefix), Changes.from_rows(rows))
+                table.clear_all()
+
+    def _rows(self, name: str, group: int, finished: list[tuple[int, Any, Any]]) -> Changes:
+        """Return the portable rows of some keys of a key group, given their entries."""
+        registered = self.states.known(name)
+        assert registered is not None
+        prefix = self.current.layout.group_prefix(group)
+        encoded = self.current.codec.encode_many([key for _, key, _ in finished])
+        entries = [
+            (prefix + key + space, held)
+            for key, (_, _, spaces) in zip(encoded, finished, strict=True)
+            for space, held in spaces.items()
+        ]
+        if registered.map_key_codec is not None:
+            entries = [(at + key, value) for at, held in entries for key, value in held.items()]
+        serialize = registered.serializer.serialize
+        return Changes([at for at, _ in entries], [serialize(value) for _, value in entries])

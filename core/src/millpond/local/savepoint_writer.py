@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from typing import Any, Self
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from millpond.arguments import check_type, checked, nearest
 from millpond.backend.bulk_keys import checked_key
-from millpond.backend.single_key import SingleKeyBackend
 from millpond.config import Config
 from millpond.errors import (
     ArgumentTypeError,
@@ -30,6 +30,7 @@ from millpond.local.local_inputs import (
     iterate_rows,
     key_reader,
 )
+from millpond.operator.arrow_results import rows_of_table, table_of
 from millpond.operator.bootstrap import (
     Bootstrap,
     BootstrapOperator,
@@ -40,7 +41,7 @@ from millpond.operator.bootstrap import (
     fill_states,
     filled_view,
 )
-from millpond.operator.opening import Place, open_batch_backend, open_operator_backend
+from millpond.operator.opening import Place, open_filling_backend, open_operator_backend
 from millpond.operator_id import check_uid
 from millpond.plugins import get_registry
 from millpond.savepoints.rewriting import KeptOperator
@@ -56,6 +57,7 @@ from millpond.savepoints.savepoint_file import (
 from millpond.savepoints.tables import SpooledRows, save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
+from millpond.spi.keys import CurrentKey
 from millpond.state import StateDescriptor
 from millpond.state.names import Scope
 from millpond.storage.checkpoint_storage import public_uri
@@ -64,9 +66,13 @@ from millpond.types import DeclaredKeyType, infer_key_type
 
 @attrs.frozen
 class LocalRows(KeyedRows):
-    """Rows in this process. They are sorted by key in memory."""
+    """Rows in this process, as a table or other rows.
 
-    rows: Iterable[Any]
+    A table is processed by key group, so that few of its rows are Python objects at the same time.
+    Other rows are sorted by key in memory.
+    """
+
+    rows: pa.Table | Iterable[Any]
     key: KeyOfRow
     key_type: DeclaredKeyType[Any] | None
 
@@ -80,42 +86,74 @@ class LocalRows(KeyedRows):
 
     @override
     def bootstrap(self, job: Bootstrap, target: SavepointHandle) -> SavedOperator:
-        select = key_reader(self.key, "key")
-        rows = [(select(row), row) for row in map(as_row, self.rows)]
         kind: Any = declared_key_type(job.function, self.key, self.key_type, job.config)
+        rows = self.rows if isinstance(self.rows, pa.Table) else list(map(as_row, self.rows))
+        select = key_reader(self.key, "key")
         if kind is None:
-            if not rows:
+            first = next(iter(_rows_of(rows[:1])), None)
+            if first is None:
                 expected = "the type of the keys, as there is no row to infer it from"
                 raise ArgumentTypeError("key_type", expected, "None")
-            kind = infer_key_type(rows[0][0])
+            kind = infer_key_type(select(first))
+        settings = {"key_type": kind, "max_parallelism": job.max_parallelism}
         with (
-            open_batch_backend(
-                key_type=kind,
-                max_parallelism=job.max_parallelism,
-                config=job.config,
-                place=job.uid,
+            SpooledRows() as spooled,
+            open_filling_backend(
+                spooled.add, **settings, config=job.config, place=job.uid
             ) as backend,
             open_operator_backend(config=job.config) as own,
-            SpooledRows(backend.current.layout) as spooled,
         ):
             info = SubtaskInfo(job.uid, max_parallelism=job.max_parallelism)
             operator = BootstrapOperator(job.function, backend, info, own)
-            fill_states(operator, _sorted(backend, rows), backend, spooled)
+            fill_states(operator, self._sorted(rows, select, backend.current), backend)
             return save_operator(filled_view(backend, spooled), target, job.uid, SnapshotTask())
 
+    def _sorted(
+        self, rows: pa.Table | list[Any], select: Callable[[Any], Any], current: CurrentKey
+    ) -> Iterator[BootstrapRow]:
+        """Yield the rows sorted by key group and key. The rows of a key keep their order."""
+        if not isinstance(rows, pa.Table):
+            yield from _in_order(rows, select, current)
+            return
+        for part in _by_group(rows, select, self.key, current):
+            yield from _in_order(rows_of_table(part), select, current)
 
-def _sorted(backend: SingleKeyBackend, rows: Sequence[tuple[Any, Any]]) -> list[BootstrapRow]:
-    """Check the keys, and sort the rows by key group and key.
 
-    The rows of one key keep their order.
+def _rows_of(rows: Any) -> Iterable[Any]:
+    return rows_of_table(rows) if isinstance(rows, pa.Table) else rows
 
-    Args:
-        backend: the backend that checks and encodes the keys.
-        rows: pairs of key and row.
-    """
-    keyed = [(*checked_key(backend.current, key), row, None) for key, row in rows]
-    encode = backend.current.codec.encode
-    return sorted(keyed, key=lambda each: (each[1], encode(each[0])))
+
+def _by_group(
+    rows: pa.Table, select: Callable[[Any], Any], key: KeyOfRow, current: CurrentKey
+) -> Iterator[pa.Table]:
+    """Divide a table by key group. The rows of a key group keep their order."""
+    names = [key] if isinstance(key, str) else () if callable(key) else list(key)
+    known = bool(names) and set(names) <= set(rows.column_names)
+    keys, groups = rows.select(names) if known else rows, []
+    for start in range(0, rows.num_rows, _SLICE):
+        part = rows_of_table(keys.slice(start, _SLICE))
+        found = pa.array([checked_key(current, select(row))[1] for row in part], pa.int32())
+        groups.append(found)
+    column = pa.chunked_array(groups, pa.int32()).combine_chunks()
+    order = pc.sort_indices(column)  # a stable sort
+    runs, start, whole = pc.run_end_encode(column.take(order)), 0, rows.combine_chunks()
+    for end in runs.run_ends.to_pylist():
+        yield whole.take(order[start:end])
+        start = end
+
+
+def _in_order(
+    rows: Iterable[Any], select: Callable[[Any], Any], current: CurrentKey
+) -> Iterator[BootstrapRow]:
+    """Check the keys of rows, and yield the rows sorted by key group and key."""
+    rows = list(rows)
+    keyed = [checked_key(current, select(row)) for row in rows]
+    addresses = current.addresses([key for key, _ in keyed], [group for _, group in keyed])
+    for at in sorted(range(len(rows)), key=addresses.__getitem__):
+        yield (*keyed[at], rows[at], None)
+
+
+_SLICE = 1 << 16
 
 
 @attrs.frozen
@@ -211,8 +249,9 @@ class SavepointWriter:
             uid: the operator's uid. A job finds the state by this uid.
             rows: on Spark, ``key_by(df, …)`` of a DataFrame that is not streaming. Each task writes
                 the state of a subtask, with one key at a time in memory. Without Spark, rows in any
-                form that ``mp.local.run`` accepts. They are sorted by key in memory, and an
-                iterator is consumed immediately.
+                form that ``mp.local.run`` accepts. A table takes the least memory, because it is
+                processed by key group. Other rows are sorted by key in memory, and an iterator is
+                consumed immediately.
             states: the states to fill, each from the column of the same name. A null changes
                 nothing. A value state takes the value, from one row per key. A list state takes all
                 elements of a list, a map state all entries of a map. Other states add the value.
@@ -378,8 +417,8 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
         return rows
     if type(rows).__module__.startswith("pyspark."):
         raise ArgumentTypeError("rows", "a keyed DataFrame: millpond.spark.key_by(df, …)", "one")
-    given = iterate_rows(rows)
-    check_type("rows", given, Iterable)
+    table = table_of(rows)
+    given = iterate_rows(rows) if table is None else table
     if isinstance(given, Iterator):  # each call of ``write`` iterates over the rows
         given = list(given)
     if key is None:

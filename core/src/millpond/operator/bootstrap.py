@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, groupby
-from operator import itemgetter
 from typing import Any, Generic, NoReturn, TypeAlias
 
 import attrs
 from typing_extensions import TypeVar, override
 
-from millpond.backend.single_key import SingleKeyBackend
+from millpond.backend.single_key import FillingBackend
 from millpond.config import Config
 from millpond.errors import brief
 from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeContext
@@ -21,6 +20,7 @@ from millpond.operator.operators import KeyedOperator
 from millpond.savepoints.savepoint_file import SavedOperator
 from millpond.savepoints.tables import RowsView, SpooledRows
 from millpond.snapshots.handles import SavepointHandle
+from millpond.snapshots.progress import ProgressLog
 from millpond.spi.portable_rows import StateShape
 from millpond.state import StateDescriptor, StateKind
 from millpond.types import VOID_NAMESPACE, KeyCodec
@@ -150,39 +150,39 @@ def _refuse(row: Any) -> NoReturn:
 
 
 def fill_states(
-    operator: KeyedOperator,
-    rows: Iterable[BootstrapRow],
-    backend: SingleKeyBackend,
-    spooled: SpooledRows,
+    operator: KeyedOperator, rows: Iterable[BootstrapRow], backend: FillingBackend
 ) -> None:
     """Fill the states from rows, one key after the other.
 
     Args:
         operator: runs the bootstrap function.
         rows: the rows, sorted by key group and key.
-        backend: the operator's backend, which holds the state of one key at a time.
-        spooled: collects the filled states of each key.
+        backend: the operator's backend, which passes on the state of each key.
     """
+    label = backend.parameters.operator.label
+    progress = ProgressLog(lambda done: f"{label}: {done:,} rows are in the states")
     with operator.opened():
-        for mine in _of_each_key(rows, backend.current.codec):
-            operator.process_all(mine, [])
-            for state, changes in backend.take_rows():
-                spooled.add(state, changes)
+        operator.process_all(progress.counted(_one_object_a_key(rows, backend.current.codec)), [])
+        backend.finish()
 
 
-def _of_each_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[Iterable[BootstrapRow]]:
-    """Yield the rows of each key as one group. All rows of a group have one key object."""
+def _one_object_a_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterable[BootstrapRow]:
+    """Return the rows such that all rows of a key have the same key object.
+
+    Python may find two keys equal whose bytes differ, or two keys unequal whose bytes are equal.
+    """
     if codec.exact:
-        for _, mine in groupby(rows, key=itemgetter(0)):
-            yield mine
-        return
-    # Python may find two keys equal whose bytes differ, or two keys unequal whose bytes are equal.
-    for _, mine in groupby(rows, key=lambda row: codec.encode(row[0])):
-        first = next(mine)
-        yield ((first[0], *row[1:]) for row in chain((first,), mine))
+        return rows
+    by_key = groupby(rows, key=lambda row: codec.encode(row[0]))
+    return (
+        (first[0], *row[1:])
+        for _, mine in by_key
+        for first in (next(mine),)
+        for row in chain((first,), mine)
+    )
 
 
-def filled_view(backend: SingleKeyBackend, spooled: SpooledRows) -> RowsView:
+def filled_view(backend: FillingBackend, spooled: SpooledRows) -> RowsView:
     """Return a view of the filled states, from which ``save_operator`` writes their tables."""
     metas = backend.states.metas()
     shape = StateShape.of_states(backend.parameters, backend.current.codec, metas)

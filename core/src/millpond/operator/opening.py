@@ -17,7 +17,7 @@ from millpond import types
 from millpond.arguments import check_type, checked
 from millpond.backend import KeyedStateBackend
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.single_key import SingleKeyBackend
+from millpond.backend.single_key import FillingBackend, SingleKeyBackend, Sink
 from millpond.backend.working_directory import WorkingDirectory, close_in_forked_children
 from millpond.clock import Clock, SystemClock
 from millpond.config import Config, RestoreConfig
@@ -131,18 +131,29 @@ def open_batch_backend(
     The caller must process all rows of a key before the rows of the next key. ``max_parallelism``
     is the number of key groups. ``place`` is the operator's uid for error messages.
     """
-    config = config or Config()
+    return SingleKeyBackend(_without_files(key_type, max_parallelism, config or Config(), place))
+
+
+def open_filling_backend(
+    sink: Sink, *, key_type: DeclaredKeyType[Any], max_parallelism: int, config: Config, place: str
+) -> FillingBackend:
+    """Return a backend like ``open_batch_backend`` that passes each key's state to ``sink``."""
+    return FillingBackend(_without_files(key_type, max_parallelism, config, place), sink)
+
+
+def _without_files(
+    key_type: DeclaredKeyType[Any], max_parallelism: int, config: Config, place: str
+) -> KeyedBackendParameters:
+    """Return the parameters of a backend without files, for all key groups."""
     registry = get_registry(config.plugins)
-    return SingleKeyBackend(
-        KeyedBackendParameters(
-            key_codec=key_codec_for(key_type, registry.serializer),
-            max_parallelism=max_parallelism,
-            key_group_range=KeyGroupRange(0, max_parallelism - 1),
-            clock=SystemClock(),
-            config=config,
-            registry=registry,
-            operator=check_place(place, "bootstrap"),
-        )
+    return KeyedBackendParameters(
+        key_codec=key_codec_for(key_type, registry.serializer),
+        max_parallelism=max_parallelism,
+        key_group_range=KeyGroupRange(0, max_parallelism - 1),
+        clock=SystemClock(),
+        config=config,
+        registry=registry,
+        operator=check_place(place, "bootstrap"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -32,6 +33,7 @@ from millpond.savepoints.savepoint_file import (
 from millpond.savepoints.tables import RowsView, read_state, save_operator
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states
+from millpond.snapshots.progress import ProgressLog
 from millpond.snapshots.restore import (
     adopt_metadata,
     joined_states,
@@ -44,7 +46,7 @@ from millpond.snapshots.strategy import SnapshotStrategy
 from millpond.spi.backend import RestoredBytes, RestoreTarget
 from millpond.spi.keys import KeyLayout
 from millpond.spi.parameters import KeyedBackendParameters, PluginHooks
-from millpond.spi.portable_rows import Change, StateShape, StateView, apply_to_lists
+from millpond.spi.portable_rows import Change, Changes, StateShape, StateView, apply_to_lists
 from millpond.spi.snapshots import SnapshotResult
 from millpond.state.descriptors import StateKind
 from millpond.state.state_meta import StateMeta
@@ -99,10 +101,10 @@ class RowsInMemory:
             if rows:
                 yield sorted(rows.items())
 
-    def rows(self, state_name: str, key_group: int) -> list[Change]:
+    def rows(self, state_name: str, key_group: int) -> Changes:
         """Return the rows of a state in one key group, sorted by their keys."""
-        prefix = self._layout.group_prefix(key_group)
-        return sorted(self._rows.get(state_name, {}).get(prefix, {}).items())
+        found = self._rows.get(state_name, {}).get(self._layout.group_prefix(key_group), {})
+        return Changes(list(found), list(found.values())).in_order()
 
     def freeze(self) -> StateView:
         """Return a view of all rows, from which a savepoint can be written."""
@@ -175,7 +177,7 @@ def collect_savepoint(
         target: the location of the savepoint. The limits of `target` also apply to the snapshots.
         registry: the plugins that can restore snapshots.
         report: a function that is called with the operator's uid, the number of its finished
-            subtasks and the number of all its subtasks.
+            parts and the number of all its parts. A part has at most one subtask's state.
 
     Raises:
         CorruptSnapshotError: a snapshot is damaged.
@@ -234,21 +236,35 @@ def _collect(
     """
     newest, joined = newest_first(handles)[0], joined_states(f"operator {uid!r}", handles)
     exact: frozenset[str] = frozenset()
+    slices = [(handle, groups) for handle in handles for groups in _slices(handle)]
     while True:
         parts = []
-        for done, handle in enumerate(handles):
-            report(uid, done, len(handles))
-            groups = handle.key_group_range
+        for done, (handle, groups) in enumerate(slices):
+            report(uid, done, len(slices))
             mine = {meta.name: joined[meta.name] for meta in handle.states}
             contents = read_contents([handle], newest, uid, registry, groups, target.limits, mine)
             parts.append(save_operator(contents.freeze(), target, uid, SnapshotTask(), exact))
         wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
         if wanted == exact or len(parts) == 1:
-            report(uid, len(handles), len(handles))
+            report(uid, len(slices), len(slices))
             own = frozen_operator_states(handles, target.limits)
             saved = save_operator_states(target, uid, own)
             return attrs.evolve(merged_operator(uid, parts), operator_states=saved)
         exact = wanted
+
+
+_SLICE_BYTES = 8 << 20
+
+
+def _slices(handle: KeyedStateHandle) -> list[KeyGroupRange]:
+    """Divide a snapshot's key groups into ranges that have about 8 MB of its files each.
+
+    So the rows in memory are bounded, except in a very large key group.
+    """
+    groups = handle.key_group_range
+    count = min(len(groups), 1 + handle.size // _SLICE_BYTES)
+    cuts = [groups.start + len(groups) * number // count for number in range(count + 1)]
+    return [KeyGroupRange(start, end - 1) for start, end in pairwise(cuts)]
 
 
 def merged_operator(uid: str, parts: Sequence[SavedOperator]) -> SavedOperator:
@@ -379,6 +395,15 @@ class SavepointRestore:
             groups = operator.key_group_range.intersection(backend.key_group_range)
             if groups is None:
                 continue
+            progress = _progress(backend, operator)
             for state in operator.states:
                 for rows in read_state(handle, operator, state, groups):
                     load_adopted(backend, "savepoint", state.meta, rows, rewrite)
+                    progress.add(len(rows))
+
+
+def _progress(backend: RestoreTarget, operator: SavedOperator) -> ProgressLog:
+    """Return a log of the progress of a restore, in rows."""
+    label = backend.parameters.operator.label
+    total = sum(file.rows for state in operator.states for file in state.files)
+    return ProgressLog(lambda done: f"{label}: restored {done:,} of at most {total:,} rows")

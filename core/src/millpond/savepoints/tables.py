@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -31,8 +31,8 @@ from millpond.savepoints.savepoint_file import (
 )
 from millpond.savepoints.table_rows import TableCodec
 from millpond.snapshots.handles import SavepointHandle
+from millpond.snapshots.progress import ProgressLog
 from millpond.snapshots.snapshot_task import SnapshotTask
-from millpond.spi.keys import KeyLayout
 from millpond.spi.portable_rows import Change, Changes, StateShape, StateView
 from millpond.types.scalar_base import UnfitError
 
@@ -48,7 +48,7 @@ _CHUNK_BYTES = 4 << 20
 
 def read_state(
     handle: SavepointHandle, operator: SavedOperator, state: SavedState, groups: KeyGroupRange
-) -> Iterator[list[Change]]:
+) -> Iterator[Changes]:
     """Yield the stored rows of a keyed state whose key groups are in `groups`.
 
     Args:
@@ -194,51 +194,45 @@ class SpooledRows(Closeable):
     `SavepointWriter` and bootstrapping on Spark write savepoints from such a file.
 
     Args:
-        layout: the description of the bytes of the rows' stored keys.
         directory: the directory of the temporary file; by default the system's.
     """
 
-    def __init__(self, layout: KeyLayout, directory: Path | None = None) -> None:
-        self._layout = layout
+    def __init__(self, directory: Path | None = None) -> None:
         file: IO[bytes] = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 - closed with this
         self._file = file
         self._chunks: dict[int, list[tuple[int, int]]] = {}  # offsets and sizes by key group
-        self._held: dict[str, list[Change]] = {}
+        self._held: dict[tuple[int, str], Changes] = {}
         self._bytes = 0
-        self._group = -1
 
-    def add(self, state: str, rows: list[Change]) -> None:
-        """Add rows of one state that are all in one key group.
-
-        The key group must not be lower than in earlier calls.
-        """
-        group = self._layout.group_of(rows[0][0])
-        if group != self._group or self._bytes > _CHUNK_BYTES:
+    def add(self, state: str, key_group: int, rows: Changes) -> None:
+        """Add rows of a state that are all in one key group."""
+        held = self._held.setdefault((key_group, state), Changes([], []))
+        held.keys += rows.keys
+        held.values += rows.values
+        self._bytes += rows.size
+        if self._bytes > _CHUNK_BYTES:
             self._write()
-            self._group = group
-        self._held.setdefault(state, []).extend(rows)
-        self._bytes += Changes.from_rows(rows).size
 
     def _write(self) -> None:
-        """Write the rows that are still in memory as a chunk of the current key group."""
-        if not self._held:
-            return
-        data = memoryview(msgspec.msgpack.encode(list(self._held.items())))
-        chunk = self._file.tell(), len(data)
-        while data:
-            data = data[self._file.write(data) :]
-        self._chunks.setdefault(self._group, []).append(chunk)
+        """Write the rows that are still in memory, as a chunk for each state and key group."""
+        for (key_group, state), rows in self._held.items():
+            data = memoryview(msgspec.msgpack.encode((state, rows.keys, rows.values)))
+            self._chunks.setdefault(key_group, []).append((self._file.tell(), len(data)))
+            while data:
+                data = data[self._file.write(data) :]
         self._held, self._bytes = {}, 0
 
-    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+    def rows(self, key_group: int) -> Iterator[tuple[str, Changes]]:
         """Yield the rows of a key group in pairs: the name of a state, and some rows of the state.
 
         Several pairs may have the same state.
         """
         self._write()
+        kind = tuple[str, list[bytes], list[bytes | None]]
         for offset, size in self._chunks.get(key_group, ()):
             data = os.pread(self._file.fileno(), size, offset)
-            yield from msgspec.msgpack.decode(data, type=list[tuple[str, list[Change]]])
+            state, keys, values = msgspec.msgpack.decode(data, type=kind)
+            yield state, Changes(keys, values)
 
     @override
     def close(self) -> None:
@@ -254,13 +248,13 @@ class RowsView(StateView):
     """
 
     def __init__(
-        self, shape: StateShape, rows: Callable[[int], Iterator[tuple[str, list[Change]]]]
+        self, shape: StateShape, rows: Callable[[int], Iterator[tuple[str, Sequence[Change]]]]
     ) -> None:
         super().__init__(shape)
         self._rows = rows
 
     @override
-    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+    def rows(self, key_group: int) -> Iterator[tuple[str, Sequence[Change]]]:
         return self._rows(key_group)
 
 
@@ -431,7 +425,7 @@ def save_operator(
             folder = state_folder(uid, meta.name)
             codecs[meta.name] = codec
             writers[meta.name] = TableWriter(handle, folder, codec.schema, mark)
-        unfit = _write_rows(view, codecs, writers, task)
+        unfit = _write_rows(view, codecs, writers, task, uid)
         if not unfit:
             break
         exact |= {unfit}
@@ -447,13 +441,17 @@ def _write_rows(
     codecs: dict[str, TableCodec],
     writers: dict[str, TableWriter],
     task: SnapshotTask,
+    uid: str,
 ) -> str:
     """Pass each row of a view to the writer of the row's state.
 
     Stop at the first value that does not fit the usual column type, and return the name of the
     value's state. Return an empty string if all values fit.
     """
+    groups = len(view.key_group_range)
+    progress = ProgressLog(lambda done: f"{uid}: wrote {done} of {groups} key groups")
     for group in view.key_group_range:
+        progress.add(1)
         for name, rows in view.live_rows(group):
             task.check()
             for start in range(0, len(rows), _ROW_GROUP):

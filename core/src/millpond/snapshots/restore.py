@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 import attrs
@@ -14,6 +12,7 @@ from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle, SnapshotFile
+from millpond.snapshots.progress import ProgressLog
 from millpond.snapshots.row_files import read_rows
 from millpond.spi.backend import Place, RestoreTarget
 from millpond.spi.keys import KeyLayout
@@ -191,26 +190,10 @@ def load_adopted(
     return size
 
 
-_LOG = logging.getLogger("millpond.restore")
-_PROGRESS_SECONDS = 5.0
-
-
-class _Progress:
-    """A logger of the progress of a long restore, every five seconds."""
-
-    def __init__(self, operator: OperatorId, total: int) -> None:
-        self._operator = operator
-        self._total = total
-        self._done = 0
-        self._next = time.monotonic() + _PROGRESS_SECONDS
-
-    def add(self, size: int) -> None:
-        """Count `size` restored bytes. Log the progress if the last message is five seconds old."""
-        self._done += size
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _PROGRESS_SECONDS
-            done, total = self._done / 1e6, self._total / 1e6
-            _LOG.warning("%s: restored %.0f of about %.0f MB", self._operator.label, done, total)
+def restore_progress(operator: OperatorId, total: int) -> ProgressLog:
+    """Return a log of the progress of a restore of `total` bytes."""
+    what = f"{operator.label}: restored"
+    return ProgressLog(lambda done: f"{what} {done / 1e6:.0f} of about {total / 1e6:.0f} MB")
 
 
 @attrs.frozen
@@ -227,7 +210,8 @@ class RestoreOperation:
             CorruptSnapshotError: a file is damaged or missing.
             MaxParallelismError, StateMigrationError: a snapshot does not fit the backend.
         """
-        progress = _Progress(self.backend.parameters.operator, sum(h.size for h in self.handles))
+        total = sum(handle.size for handle in self.handles)
+        progress = restore_progress(self.backend.parameters.operator, total)
         for handle in self.handles:
             adopted = adopt_metadata(
                 self.backend, handle.max_parallelism, handle.key, handle.states

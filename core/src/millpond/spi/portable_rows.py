@@ -224,13 +224,13 @@ class Expiry:
         return live or None
 
 
-def live_rows(meta: StateMeta, rows: Iterable[Change], now: int) -> list[Change]:
+def live_rows(meta: StateMeta, rows: Sequence[Change], now: int) -> Sequence[Change]:
     """Return the rows of a state that have not expired, for a full snapshot.
 
     If the state expires by processing time, `now` is the time, else it is the snapshot's watermark.
     """
     if meta.ttl_ms is None:
-        return list(rows)
+        return rows
     expiry = Expiry(meta, now if meta.watermark is None else meta.watermark)
     kept = ((key, expiry.of_bytes(data or b"")) for key, data in rows)
     return [(key, data) for key, data in kept if data is not None]
@@ -281,10 +281,10 @@ class StateView(ABC):
         self._now = shape.now
 
     @abstractmethod
-    def rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+    def rows(self, key_group: int) -> Iterator[tuple[str, Sequence[Change]]]:
         """Iterate over the rows of a key group, in pairs of a state's name and a list of rows."""
 
-    def live_rows(self, key_group: int) -> Iterator[tuple[str, list[Change]]]:
+    def live_rows(self, key_group: int) -> Iterator[tuple[str, Sequence[Change]]]:
         """Iterate over the rows of a key group like ``rows``, but without expired entries."""
         metas = {meta.name: meta for meta in self.metas}
         for state, rows in self.rows(key_group):

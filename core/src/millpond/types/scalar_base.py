@@ -28,6 +28,11 @@ class UnfitError(Exception):
     """A value that cannot be stored in the natural Arrow type of its column."""
 
 
+def unchanged(value: Any) -> Any:
+    """Return `value`."""
+    return value
+
+
 @attrs.frozen
 class ColumnForm:
     """The Arrow type of a column, and the conversions of its values.
@@ -42,9 +47,17 @@ class ColumnForm:
     """
 
     arrow_type: pa.DataType
-    to_column: Callable[[Any], Any] = lambda value: value
-    from_column: Callable[[Any], Any] = lambda value: value
+    to_column: Callable[[Any], Any] = unchanged
+    from_column: Callable[[Any], Any] = unchanged
     nullable: bool = False
+
+    def to_values(self, values: list[Any]) -> list[Any]:
+        """Return the result of ``to_column`` for each value."""
+        return values if self.to_column is unchanged else list(map(self.to_column, values))
+
+    def from_values(self, values: list[Any]) -> list[Any]:
+        """Return the result of ``from_column`` for each value."""
+        return values if self.from_column is unchanged else list(map(self.from_column, values))
 
 
 def _own_check(made: Any) -> Any:

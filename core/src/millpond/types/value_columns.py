@@ -23,7 +23,7 @@ from millpond.types.class_fields import may_be_missing
 from millpond.types.enums import literal_text
 from millpond.types.nodes import custom_bytes, custom_plain, plain_entries, plain_mapping
 from millpond.types.recursion import class_of, recursive_parts
-from millpond.types.scalar_base import ColumnForm
+from millpond.types.scalar_base import ColumnForm, unchanged
 from millpond.types.scalar_tables import SCALARS_BY_NAME
 
 _PACK = msgspec.msgpack.Encoder().encode
@@ -38,10 +38,12 @@ def column_form(snapshot: SerializerSnapshot, *, exact: bool) -> ColumnForm:
     if snapshot.version == 1 and snapshot.id in SCALARS_BY_NAME:
         scalar = SCALARS_BY_NAME[snapshot.id]
         column = (exact and scalar.exact_column) or scalar.column
+        deserialize, serialize, check = scalar.deserialize, scalar.serialize, scalar.check
+        to_column, from_column = column.to_column, column.from_column
         return ColumnForm(
             column.arrow_type,
-            lambda data: column.to_column(scalar.deserialize(data)),
-            lambda value: scalar.serialize(scalar.check(column.from_column(value))),
+            deserialize if to_column is unchanged else lambda data: to_column(deserialize(data)),
+            lambda value: serialize(check(from_column(value))),
         )
     if snapshot.version == 1 and snapshot.id == "structured":
         described, classes = recursive_parts(snapshot.payload)

@@ -34,6 +34,7 @@ from millpond.operator.bootstrap import BootstrapOperator, fill_states, filled_v
 from millpond.operator.opening import (
     StartingPoint,
     open_batch_backend,
+    open_filling_backend,
     open_keyed_backend,
     open_operator_backend,
 )
@@ -524,13 +525,19 @@ def write_part(
     with (
         readable_errors(plan),
         gc_paused(),
-        _backend_of_one_key(plan) as backend,
+        SpooledRows(executor_directory()) as spooled,
+        open_filling_backend(
+            spooled.add,
+            key_type=plan.key_codec(),
+            max_parallelism=plan.max_parallelism,
+            config=plan.config,
+            place=plan.uid,
+        ) as backend,
         open_operator_backend(config=plan.config) as own,
-        SpooledRows(backend.current.layout, executor_directory()) as spooled,
     ):
         runner = SubtaskRunner(plan, info, backend, own, operator_class=BootstrapOperator)
         assert isinstance(runner.operator, BootstrapOperator)
-        fill_states(runner.operator, runner.keyed_rows(frames), backend, spooled)
+        fill_states(runner.operator, runner.keyed_rows(frames), backend)
         mark = f"-{uuid.uuid4().hex[:12]}"
         view, target = filled_view(backend, spooled), plan.located(place)
         saved = save_operator(view, target, plan.uid, SnapshotTask(), exact, mark)
