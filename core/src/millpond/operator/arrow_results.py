@@ -15,6 +15,7 @@ from typing_extensions import override
 from millpond.errors import ArgumentTypeError, MillpondError
 from millpond.functions.row_conversion import row_names
 from millpond.types.column_input import column_values, library_of, mixed_values
+from millpond.types.foreign_scalars import python_scalar
 from millpond.types.rows import row_maker, row_type
 
 _PLAIN = frozenset(
@@ -60,7 +61,7 @@ def python_values(values: Iterable[Any], what: str) -> list[Any]:
         raise ArgumentTypeError(what, "values that can be read", str(error)) from None
 
 
-def _python_value(value: Any, what: str) -> Any:  # noqa: PLR0911 - a case a line
+def _python_value(value: Any, what: str) -> Any:
     if isinstance(value, float):
         return None if value != value else float(value)  # noqa: PLR0124 - true for NaN only
     if type(value) in _PLAIN:
@@ -70,15 +71,10 @@ def _python_value(value: Any, what: str) -> Any:  # noqa: PLR0911 - a case a lin
         return {name: _python_value(held, what) for name, held in _named(value, names)}
     if isinstance(value, (list, tuple)):
         return [_python_value(held, what) for held in value]
-    pandas = sys.modules["pandas"]
-    if value is pandas.NA or value is pandas.NaT:
-        return None
-    if hasattr(value, "ndim") and library_of(value):
-        scalar = isinstance(value, sys.modules["numpy"].generic)
-        return _scalar_value(value, what) if scalar else _array_value(value, what)
-    exact = getattr(value, "to_pydatetime", None) or getattr(value, "to_pytimedelta", None)
-    fine = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
-    return value if exact is None or fine else exact()
+    if getattr(value, "ndim", 0) and library_of(value):
+        return _array_value(value, what)
+    plain = python_scalar(value)
+    return value if plain is value else _python_value(plain, what)
 
 
 def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
@@ -90,24 +86,9 @@ def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
     return ((name, getattr(row, name)) for name in names)
 
 
-def _scalar_value(value: Any, what: str) -> Any:
-    """Convert a NumPy scalar to a Python value.
-
-    Return a long double or a record unchanged, because Python has no type for them.
-    """
-    if isinstance(value, (str, bytes)):
-        return value[:]  # `item()` would cut trailing zeros
-    if value.dtype.kind in "mM":
-        return None if value != value else column_values(value.reshape(1), what)[0]  # noqa: PLR0124 - NaT
-    plain = value.item()
-    return _python_value(plain, what) if type(plain) in _PLAIN | {float} else value
-
-
 def _array_value(array: Any, what: str) -> Any:
     """Convert an array of NumPy or pandas to a list; an array without dimensions, to its value."""
     kind = getattr(getattr(array, "dtype", None), "kind", "O")
-    if array.ndim == 0:
-        return _python_value(column_values(array.reshape(1), what)[0], what)
     if kind == "V" or (array.ndim > 1 and library_of(array) == "numpy"):
         return [_python_value(held, what) for held in array]
     held = column_values(array, what)
