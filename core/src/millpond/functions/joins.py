@@ -48,13 +48,8 @@ LATE_LEFT: OutputTag[Any] = OutputTag("late_left")
 LATE_RIGHT: OutputTag[Any] = OutputTag("late_right")
 """The side output of a join for late rows of the right input, unchanged."""
 
-_LATE_ROWS = "numLateRecords"
 _FOREVER = MAX_TIMESTAMP - MIN_TIMESTAMP + 1
 """More ms than there are between any two times."""
-
-
-def _pair(left: Any, right: Any) -> tuple[Any, Any]:
-    return left, right
 
 
 class _Join(KeyedCoProcessFunction[K, LEFT, RIGHT, tuple[LEFT | None, RIGHT | None]]):
@@ -65,7 +60,7 @@ class _Join(KeyedCoProcessFunction[K, LEFT, RIGHT, tuple[LEFT | None, RIGHT | No
             an output row. Spark's short forms replace it by one that returns the columns of both.
     """
 
-    pair: Callable[[Any, Any], Any] = staticmethod(_pair)
+    pair: Callable[[Any, Any], Any] = staticmethod(lambda left, right: (left, right))
 
     def __init__(self, how: str, allowed: Iterable[str]) -> None:
         if not isinstance(how, str) or how not in allowed:
@@ -77,6 +72,12 @@ class _Join(KeyedCoProcessFunction[K, LEFT, RIGHT, tuple[LEFT | None, RIGHT | No
     @property
     def _place(self) -> str:
         return f"{type(self).__name__}(...)"
+
+    @override
+    def open(self, context: RuntimeContext) -> None:
+        self._timers = timers_of(context)
+        self._timer = _KeyTimer(context)
+        self._late = context.own_metrics().counter("numLateRecords")
 
 
 class _KeyTimer:
@@ -221,6 +222,7 @@ class IntervalJoin(_Join[K, LEFT, RIGHT]):
 
     @override
     def open(self, context: RuntimeContext) -> None:
+        super().open(context)
         left, right = map(context.get_sorted_map_state, (self._left, self._right))
         pair = self.pair
         self._sides = (
@@ -243,9 +245,6 @@ class IntervalJoin(_Join[K, LEFT, RIGHT]):
                 pair=lambda mine, other: pair(other, mine),
             ),
         )
-        self._timers = timers_of(context)
-        self._timer = _KeyTimer(context)
-        self._late = context.own_metrics().counter(_LATE_ROWS)
 
     @override
     def process_element1(self, row: LEFT, context: Context[K]) -> Pairs[LEFT, RIGHT]:
@@ -329,11 +328,9 @@ class AsOfJoin(_Join[K, LEFT, RIGHT]):
 
     @override
     def open(self, context: RuntimeContext) -> None:
+        super().open(context)
         self._left = context.get_sorted_map_state(self._left_rows)
         self._right = context.get_sorted_map_state(self._right_rows)
-        self._timers = timers_of(context)
-        self._timer = _KeyTimer(context)
-        self._late = context.own_metrics().counter(_LATE_ROWS)
 
     @override
     def process_element1(self, row: LEFT, context: Context[K]) -> Pairs[LEFT, RIGHT] | None:

@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 from typing_extensions import TypeVar
 
 from millpond.arguments import INT64, check_type, check_within, checked, event_time_ms
@@ -326,10 +325,8 @@ def _process_frames(
         operator.fire_processing_time(output)
         operator.advance_idle(output)
         operator.process_rows(frame, output)
-        if watermark_delay is not None and frame.timestamps is not None:
-            latest = pc.max(frame.timestamps).as_py()
-            if latest is not None:
-                operator.advance_watermark(latest - watermark_delay - 1, output)
+        if watermark_delay is not None and frame.timestamp is not None:
+            operator.advance_watermark(frame.timestamp - watermark_delay - 1, output)
 
 
 # ---------------------------------------------------------------- inputs

@@ -209,7 +209,7 @@ class AsyncOperator(KeyedOperator):
         self._keyed = not isinstance(function, KeylessFunction)
         timeout = function.timeout
         self._seconds = None if timeout is None else timeout.total_seconds()
-        self._open_loop: CallLoop | None = None
+        self._loop: CallLoop  # made by ``open``
         self._has_opened = False
         self._waiting: dict[bytes, deque[_Entry]] = {}  # by the keys of unfinished entries
         self._in_order: deque[_Entry] = deque()
@@ -217,14 +217,9 @@ class AsyncOperator(KeyedOperator):
 
     # ---------------------------------------------------------------- from open to close
 
-    @property
-    def _loop(self) -> CallLoop:
-        assert self._open_loop is not None
-        return self._open_loop
-
     @override
     def open(self) -> None:
-        self._open_loop = CallLoop(self._function.capacity)
+        self._loop = CallLoop(self._function.capacity)
         super().open()
         self._has_opened = True
         with self._calling("async_open"), self._refusing_state():

@@ -573,8 +573,7 @@ class VectorizedOperator(KeyedOperator):
     def process_frame(self, frame: RowFrame) -> Iterator[ResultTable]:
         """Call the function with a frame, and yield the tables that it returns."""
         if self.idleness is not None:
-            highest = None if frame.timestamps is None else pc.max(frame.timestamps).as_py()
-            self.idleness.note(highest, self.timers.current_processing_time())
+            self.idleness.note(frame.timestamp, self.timers.current_processing_time())
         rows = frame.rows if self._function.frames == "arrow" else _data_frame(frame.rows)
         tables = self._tables(rows, frame)
         try:

@@ -18,7 +18,7 @@ first one that is not optional.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -117,7 +117,7 @@ class Automaton:
         self._followers = [self._behind(index) for index in range(len(stages))]
         self._end = max((i for i in taking if not stages[i].is_optional), default=-1)
         relaxed = [i for i in negative if stages[i].contiguity is Contiguity.RELAXED]
-        self._lasting = _set_of(relaxed)
+        self._lasting = sum(1 << index for index in relaxed)
         last = len(stages) - 1
         self.by_row = 1 << last if last in negative and last not in relaxed else 0
         self.pending = 1 << len(stages)
@@ -174,10 +174,6 @@ class Automaton:
             passing: the members that may pass over the row, except negative stages.
         """
         return passing | (waits & self._lasting) if passing else 0
-
-
-def _set_of(indexes: Iterable[int]) -> int:
-    return sum(1 << index for index in indexes)
 
 
 class Matcher:

@@ -84,10 +84,13 @@ class AfterMatchSkipStrategy:
 
     With a strategy other than ``no_skip``, a match is put out once no partial match with an earlier
     first row exists.
+
+    Attributes:
+        stage: the stage whose rows decide, or None.
     """
 
     _kind: _SkipKind = "no_skip"
-    _stage: str | None = None
+    stage: str | None = None
 
     @classmethod
     def no_skip(cls) -> Self:
@@ -127,18 +130,13 @@ class AfterMatchSkipStrategy:
         """Whether the strategy discards matches."""
         return self._kind != "no_skip"
 
-    @property
-    def stage(self) -> str | None:
-        """The stage whose rows decide, or None."""
-        return self._stage
-
     def last_discarded(self, match: Mapping[str, Sequence[int]]) -> int | None:
         """Return the last row with which discarded matches begin; None to discard nothing.
 
         Args:
             match: the numbers of the match's rows by stage.
         """
-        of_stage = match.get(self._stage or "", ())
+        of_stage = match.get(self.stage or "", ())
         rows = sorted(number for numbers in match.values() for number in numbers)
         if self._kind == "to_next":
             return rows[0]
@@ -156,11 +154,16 @@ class Pattern:
     Each method returns a new pattern. ``next``, ``followed_by`` and the others append a stage;
     ``times``, ``optional`` and the others change the last stage. The rules are those of Flink's
     CEP.
+
+    Attributes:
+        stages: the stages in order.
+        skip: the strategy after a match.
+        duration: the limit that ``within`` sets, in ms, or None.
     """
 
-    _stages: tuple[Stage, ...]
-    _skip: AfterMatchSkipStrategy
-    _within: int | None = None
+    stages: tuple[Stage, ...]
+    skip: AfterMatchSkipStrategy
+    duration: int | None = None
 
     @classmethod
     def begin(
@@ -210,17 +213,17 @@ class Pattern:
 
     def _append_negative(self, stage: Stage) -> Self:
         check_type("where", stage.where, Callable)
-        if self._stages[-1].is_optional:
+        if self.stages[-1].is_optional:
             raise self._error(stage.name, "a negative stage cannot follow an optional stage")
         return self._append(stage)
 
     def _append(self, stage: Stage) -> Self:
         check_type("name", stage.name, str)
         check_type("where", stage.where, Callable | None)
-        if not stage.name or stage.name in (each.name for each in self._stages):
+        if not stage.name or stage.name in (each.name for each in self.stages):
             fault = "there is a stage of this name already" if stage.name else "it is empty"
             raise ConfigError("name", f"{brief(stage.name)}: {fault}", "pattern")
-        return attrs.evolve(self, stages=(*self._stages, stage))
+        return attrs.evolve(self, stages=(*self.stages, stage))
 
     # ---------------------------------------------------------------- the last stage
 
@@ -241,8 +244,8 @@ class Pattern:
         return self._loop(1, None)
 
     def _loop(self, least: int, most: int | None) -> Self:
-        if (self._stages[-1].least, self._stages[-1].most) != (1, 1):
-            raise self._error(self._stages[-1].name, "the number of its rows is set already")
+        if (self.stages[-1].least, self.stages[-1].most) != (1, 1):
+            raise self._error(self.stages[-1].name, "the number of its rows is set already")
         return self._change(least=least, most=most)
 
     def optional(self) -> Self:
@@ -265,12 +268,12 @@ class Pattern:
         return self._change_loop(inner=Contiguity.ANY)
 
     def _change_loop(self, **changes: Any) -> Self:
-        if not self._stages[-1].is_loop:
-            raise self._error(self._stages[-1].name, "call times or one_or_more first")
+        if not self.stages[-1].is_loop:
+            raise self._error(self.stages[-1].name, "call times or one_or_more first")
         return self._change(**changes)
 
     def _change(self, **changes: Any) -> Self:
-        *others, last = self._stages
+        *others, last = self.stages
         if last.is_negative:
             raise self._error(last.name, "a negative stage takes no rows, so it has no number")
         return attrs.evolve(self, stages=(*others, attrs.evolve(last, **changes)))
@@ -289,43 +292,27 @@ class Pattern:
         Raises:
             ConfigError: the duration is not positive, or not a length of time.
         """
-        return attrs.evolve(
-            self, within=milliseconds(duration, "within", least=1, place="Pattern.within(...)")
-        )
+        limit = milliseconds(duration, "within", least=1, place="Pattern.within(...)")
+        return attrs.evolve(self, duration=limit)
 
     def _error(self, stage: str, reason: str) -> ConfigError:
         return ConfigError("pattern", f"stage {stage!r}: {reason}", "pattern")
 
-    @property
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages in order."""
-        return self._stages
-
-    @property
-    def skip(self) -> AfterMatchSkipStrategy:
-        """The strategy after a match."""
-        return self._skip
-
-    @property
-    def duration(self) -> int | None:
-        """The limit that ``within`` sets, in ms, or None."""
-        return self._within
-
     def check(self) -> None:
         """Raise ConfigError if the pattern is not complete, so that it could never match."""
-        names = [stage.name for stage in self._stages if not stage.is_negative]
-        wanted = self._skip.stage
+        names = [stage.name for stage in self.stages if not stage.is_negative]
+        wanted = self.skip.stage
         if wanted is not None and wanted not in names:
             reason = f"there is no stage {wanted!r} that takes rows"
             raise ConfigError("skip", reason, "pattern", suggestion=nearest(wanted, names))
-        last = self._stages[-1]
+        last = self.stages[-1]
         if last.is_negative:
-            if last.contiguity is Contiguity.RELAXED and self._within is None:
+            if last.contiguity is Contiguity.RELAXED and self.duration is None:
                 raise self._error(last.name, "not_followed_by at the end needs within(...)")
-            if len(self._stages) > 1 and self._stages[-2].is_negative:
+            if len(self.stages) > 1 and self.stages[-2].is_negative:
                 raise self._error(last.name, "two negative stages cannot end a pattern")
             return
-        for stage in reversed(self._stages):
+        for stage in reversed(self.stages):
             if stage.is_negative:
                 raise self._error(stage.name, "only optional stages follow this negative stage")
             if not stage.is_optional:
