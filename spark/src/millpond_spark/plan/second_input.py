@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from millpond_spark.plan import timing
 from millpond_spark.plan.column_arguments import Choice, ColumnOrName, choose, time_choice
-from millpond_spark.values.frames import RowCodec, nulls_first, plain_name
+from millpond_spark.values.frames import RowCodec, nulls_first, plain_name, sort_keys
 from millpond_spark.values.nested import NestedCarrier
 from millpond_spark.values.schemas import GROUP_COLUMN, LABEL_COLUMN
 
@@ -238,7 +238,7 @@ class SecondInput:
         numbers = [int(isinstance(text, str)) for text in texts]
         theirs = self.texts.decode(text for text in texts if isinstance(text, str))
         decoded = iter(zip(theirs, self.texts.timestamps(theirs), strict=False))
-        own = list(zip(*(map(nulls_first, column) for column in order), strict=True))
+        own = list(sort_keys(order))
         result: list[InputRow] = []
         for at, (number, each) in enumerate(zip(numbers, keyed, strict=True)):
             if number:

@@ -268,6 +268,11 @@ def nulls_first(value: Any) -> tuple[int, Any]:
     return (1, value) if value == value else (2, 0)  # noqa: PLR0124 - NaN is not itself
 
 
+def sort_keys(columns: Iterable[Sequence[Any]]) -> Iterable[Any]:
+    """Return the sort key of each row, by the values of `columns` in this order."""
+    return zip(*(map(nulls_first, column) for column in columns), strict=True)
+
+
 def in_key_order(frame: pd.DataFrame, keys: Sequence[str], group: str) -> pd.DataFrame:
     """Return the rows of `frame` sorted by key group and key. The rows of a key keep their order.
 

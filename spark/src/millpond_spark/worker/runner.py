@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, repeat
+from functools import partial
+from itertools import chain, groupby, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ from millpond_spark.plan.second_input import (
     runs_of,
 )
 from millpond_spark.plan.timing import BatchTime
-from millpond_spark.values.frames import in_key_order, nulls_first
+from millpond_spark.values.frames import in_key_order, sort_keys
 from millpond_spark.values.schemas import GROUP_COLUMN
 from millpond_spark.values.side_outputs import Packer
 from millpond_spark.worker.gc_control import with_gc_between
@@ -89,11 +90,6 @@ class _Decoded(NamedTuple):
             columns = [column[start:end] for column in self.columns]
             times, texts = self.times[start:end], self.texts[start:end]
             yield _Decoded(columns, self.groups[start:end], times, texts)
-
-
-def _ranks(batch: _Decoded, positions: Sequence[int]) -> Iterable[Any]:
-    """Return the sort key of each row in `batch`: the values of the columns at `positions`."""
-    return zip(*(map(nulls_first, batch.columns[at]) for at in positions), strict=True)
 
 
 class SubtaskRunner:
@@ -289,25 +285,22 @@ class SubtaskRunner:
 
         The rows of a key are in the order that the user has requested.
         """
-        second, positions = self._plan.second, self._plan.order_by
+        second = self._plan.second
         if second is not None:
             both = (row for batch in batches for row in self._input_rows(second, batch))
             for _, mine in groupby(both, key=lambda row: row[2][0]):
                 yield runs_of(sorted(mine, key=itemgetter(1)))
             return
-        if positions:
-            ranked = (
-                row
-                for batch in batches
-                for row in zip(_ranks(batch, positions), self._keyed_rows(batch), strict=False)
-            )
-            for _, own in groupby(ranked, key=lambda row: row[1][0]):
-                ordered = sorted(own, key=itemgetter(0))
-                yield [("process_element", (row[1] for row in ordered))]
-            return
-        keyed_rows = (row for batch in batches for row in self._keyed_rows(batch))
-        for _, keyed in groupby(keyed_rows, key=itemgetter(0)):
-            yield [("process_element", keyed)]
+        keyed = chain.from_iterable(map(self._ranked_rows, batches))
+        in_order_by: Any = partial(sorted, key=itemgetter(0)) if self._plan.order_by else iter
+        for _, own in groupby(keyed, key=lambda pair: pair[1][0]):
+            yield [("process_element", map(itemgetter(1), in_order_by(own)))]
+
+    def _ranked_rows(self, batch: _Decoded) -> Iterable[tuple[Any, Keyed]]:
+        """Return the rows of a frame with their sort keys, which are empty without `order_by`."""
+        order = [batch.columns[at] for at in self._plan.order_by]
+        ranks = sort_keys(order) if order else repeat(())
+        return zip(ranks, self._keyed_rows(batch), strict=False)
 
     def _broadcast(
         self, codec: BroadcastCodec, frames: Iterable[pd.DataFrame], output: list[Any]
@@ -337,7 +330,7 @@ class SubtaskRunner:
     def _decoded(self, frames: Iterable[pd.DataFrame]) -> Iterator[_Decoded]:
         return (self._decode(frame) for frame in with_gc_between(frames) if len(frame))
 
-    def _decode(self, frame: pd.DataFrame) -> _Decoded:
+    def _decode(self, frame: pd.DataFrame) -> Any:
         codec, at = self._plan.rows, self._plan.event_time
         times = [] if at is None else codec.event_times(frame, at)
         texts = [] if self._plan.second is None else frame[SECOND_COLUMN].tolist()
@@ -347,8 +340,7 @@ class SubtaskRunner:
         """Return the sort key of each row in `frame`, for the order that the user has requested."""
         if self._plan.second is not None:
             return [row[1] for row in self._input_rows(self._plan.second, self._decode(frame))]
-        columns = self._plan.rows.decode(frame, self._plan.order_by)
-        return list(zip(*(map(nulls_first, column) for column in columns), strict=True))
+        return list(sort_keys(self._plan.rows.decode(frame, self._plan.order_by)))
 
     def _keys(self, columns: list[list[Any]], texts: Sequence[Any] = ()) -> list[Any]:
         """Return the key of each row in a frame, in the form in which the codec stores it.
@@ -410,13 +402,10 @@ class VectorizedRunner(SubtaskRunner):
     operator: VectorizedOperator
 
     @override
-    def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[RowFrame]:
+    def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[Any]:
         if self._plan.order_by:
             frames = in_order(frames, self._sort_keys)
-        names = self._plan.rows.carried_names(self._plan.key_positions)
-        for frame in with_gc_between(frames):
-            if len(frame):
-                yield self._frame(in_key_order(frame, names, GROUP_COLUMN))
+        return self._decoded(frames)
 
     @override
     def _process(self, frame: RowFrame, output: list[Any]) -> Iterator[pd.DataFrame]:
@@ -439,9 +428,11 @@ class VectorizedRunner(SubtaskRunner):
         except OutputTypeError as error:
             raise self.operator.output_error(error) from error
 
-    def _frame(self, frame: pd.DataFrame) -> RowFrame:
-        """Decode `frame`, an encoded frame whose rows are sorted by key."""
+    @override
+    def _decode(self, frame: pd.DataFrame) -> RowFrame:
         plan, rows = self._plan, self._plan.rows
+        names = rows.carried_names(plan.key_positions)
+        frame = in_key_order(frame, names, GROUP_COLUMN)
         carried = [rows.carried_values(frame, each) for each in plan.key_positions]
         # A filler replaces a null key, and may equal another key. So the masks of nulls count too.
         columns = [each for pair in carried for each in pair if each is not None]
