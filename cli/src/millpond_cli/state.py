@@ -32,7 +32,7 @@ from millpond_cli.targets import (
     place_text,
     scope_option,
     stored_operators,
-    tool_registry,
+    tool_config,
 )
 from millpond_cli.terminal import complain, emit, tell
 
@@ -304,7 +304,7 @@ def check(selection: _Selection, against: str, *, as_json: bool) -> None:
     stored = selection.read()
     function = load_function(against, Path.cwd())
     try:
-        findings = check_function(function, stored.states, tool_registry(), stored.operator_metas())
+        findings = check_function(function, stored.states, tool_config(), stored.operator_metas())
     except MillpondError:
         raise
     except Exception as error:  # the function's own code may raise anything

@@ -13,7 +13,9 @@ from millpond.backend.operator_state import (
     Mode,
     OperatorStateBackend,
     OperatorStateMeta,
+    StateId,
 )
+from millpond.config import Config
 from millpond.errors import MillpondError, StateConflictError
 from millpond.functions.checkpointed import (
     ListCheckpointed,
@@ -23,18 +25,16 @@ from millpond.functions.checkpointed import (
 )
 from millpond.functions.functions import KeyedFunction, RuntimeContext, SubtaskInfo
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
+from millpond.operator.opening import open_batch_backend
 from millpond.operator_id import OperatorId
-from millpond.plugins import PluginRegistry
 from millpond.snapshots.operator_state import write_operator_state
+from millpond.spi.parameters import PluginHooks
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState
 from millpond.state.state_meta import StateMeta
 from millpond.types import (
-    VOID_NAMESPACE,
     KeyCodec,
     Outcome,
-    infer_key_type,
-    key_codec_for,
 )
 from typing_extensions import TypeVar, override
 
@@ -69,51 +69,12 @@ class Finding:
         return self.outcome != Outcome.INCOMPATIBLE.value
 
 
-@attrs.frozen
-class _Declared:
-    """A state that a function has asked for.
-
-    Attributes:
-        meta: the metadata that the state would have if it were stored now.
-        descriptor: the function's descriptor.
-        namespaces: the codec of the namespaces of a keyed state.
-    """
-
-    meta: StateMeta | OperatorStateMeta
-    descriptor: StateDescriptor
-    namespaces: KeyCodec | None = None
-
-
-class _KeyedRecorder:
-    """A substitute for a keyed backend. It records the states that a function asks for."""
-
-    def __init__(self, registry: PluginRegistry) -> None:
-        self._find = registry.serializer
-        self.declared: dict[object, _Declared] = {}
-
-    def get_partitioned_state(
-        self,
-        descriptor: StateDescriptor,
-        namespace: Any = VOID_NAMESPACE,
-        namespace_type: Any = None,
-    ) -> None:
-        """Record the keyed state that `descriptor` describes.
-
-        Return None instead of a state, because there is no data.
-        """
-        kind = infer_key_type(namespace) if namespace_type is None else namespace_type
-        resolved = descriptor.resolved(self._find)
-        codec = key_codec_for(kind, self._find)
-        meta = StateMeta.from_descriptor(resolved, codec)
-        self.declared[meta.name] = _Declared(meta, resolved, codec)
-
-
 class _OperatorRecorder(OperatorStateBackend):
     """An empty operator state backend. It records the states that a function asks for."""
 
-    def __init__(self, registry: PluginRegistry) -> None:
+    def __init__(self, registry: PluginHooks) -> None:
         super().__init__({}, partial(write_operator_state, OperatorId("", "")), registry.serializer)
-        self.declared: dict[object, _Declared] = {}
+        self.declared: dict[StateId, tuple[OperatorStateMeta, StateDescriptor]] = {}
 
     @override
     def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
@@ -137,13 +98,13 @@ class _OperatorRecorder(OperatorStateBackend):
         map_key = None if codec is None else codec.snapshot()
         value = resolved.value_serializer().snapshot()
         meta = OperatorStateMeta(descriptor.name, mode, value, map_key)
-        self.declared[meta.id] = _Declared(meta, resolved)
+        self.declared[meta.id] = meta, resolved
 
 
 def check_function(
     function: KeyedFunction,
     stored: Sequence[StateMeta],
-    registry: PluginRegistry,
+    config: Config,
     operator_states: Sequence[OperatorStateMeta] = (),
 ) -> list[Finding]:
     """Open a function without data, and return a verdict on each stored or declared state.
@@ -154,31 +115,49 @@ def check_function(
     Args:
         function: the function. Its methods ``initialize_state``, if any, and ``open`` are called.
         stored: the metadata of the stored keyed states.
-        registry: the plugins that may provide serializers.
+        config: names the plugins that may provide serializers.
         operator_states: the metadata of the stored operator states.
     """
-    recorder, own = _KeyedRecorder(registry), _OperatorRecorder(registry)
-    keyed = RuntimeContext(SubtaskInfo("check"), recorder)  # type: ignore[arg-type]
+    backend = open_batch_backend(key_type=str, config=config, place="check")
+    own = _OperatorRecorder(backend.parameters.registry)
+    keyed = RuntimeContext(SubtaskInfo("check"), backend)
     if isinstance(function, ListCheckpointed):
         own.get_list_state(list_descriptor(function))
     everything = KeyGroupRange(0, MAX_KEY_GROUPS - 1)
     initialize_state(function, StateInitializationContext(False, None, own, keyed, everything))
     function.open(keyed)
+    opened = {
+        meta.name: (meta, state.descriptor, state.namespace_codec)
+        for meta in backend.states.metas()
+        if (state := backend.states.known(meta.name))
+    }
     findings = []
     by_name: dict[object, Any] = {meta.name: meta for meta in stored}
     by_id: dict[object, Any] = {meta.id: meta for meta in operator_states}
-    for declared, known in ((recorder.declared, by_name), (own.declared, by_id)):
+    every: Any = ((opened, by_name), (own.declared, by_id))
+    for declared, known in every:
         for each, state in declared.items():
-            new = Finding(state.meta.name, "", str(state.meta.value), "new")
-            findings.append(_judge(known[each], state) if each in known else new)
+            new = Finding(state[0].name, "", str(state[0].value), "new")
+            findings.append(_judge(known[each], *state) if each in known else new)
         unused = [meta for each, meta in known.items() if each not in declared]
         findings += [Finding(meta.name, str(meta.value), "", "unused") for meta in unused]
     return findings
 
 
-def _judge(stored: StateMeta | OperatorStateMeta, declared: _Declared) -> Finding:
-    """Return the verdict on whether the state `stored` can be restored as the state `declared`."""
-    meta, descriptor = declared.meta, declared.descriptor
+def _judge(
+    stored: StateMeta | OperatorStateMeta,
+    meta: StateMeta | OperatorStateMeta,
+    descriptor: StateDescriptor,
+    namespaces: KeyCodec | None = None,
+) -> Finding:
+    """Return the verdict on whether the state `stored` can be restored as the declared state.
+
+    Args:
+        stored: the metadata of the stored state.
+        meta: the metadata that the declared state would have if it were stored now.
+        descriptor: the function's descriptor.
+        namespaces: the codec of the namespaces of a keyed state.
+    """
     old, new = str(stored.value), str(meta.value)
     map_keys = descriptor.map_key_codec()
     try:
@@ -188,8 +167,7 @@ def _judge(stored: StateMeta | OperatorStateMeta, declared: _Declared) -> Findin
                 raise StateConflictError(stored.name, stored.mode.value, meta.mode.value)
         elif isinstance(stored, StateMeta) and isinstance(meta, StateMeta):
             check_kind(stored, meta)
-            spaces, codec = stored.namespace, declared.namespaces
-            changes.append(checked_change(stored.name, "namespace", spaces, codec))
+            changes.append(checked_change(stored.name, "namespace", stored.namespace, namespaces))
         changes.append(checked_change(stored.name, "map key", stored.map_key, map_keys))
     except MillpondError as error:
         return Finding(stored.name, old, new, Outcome.INCOMPATIBLE.value, str(error))
