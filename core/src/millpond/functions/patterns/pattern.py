@@ -163,7 +163,7 @@ class Pattern:
 
     stages: tuple[Stage, ...]
     skip: AfterMatchSkipStrategy
-    duration: int | None = None
+    duration: int | None = attrs.field(default=None, alias="within")
 
     @classmethod
     def begin(
@@ -293,7 +293,7 @@ class Pattern:
             ConfigError: the duration is not positive, or not a length of time.
         """
         limit = milliseconds(duration, "within", least=1, place="Pattern.within(...)")
-        return attrs.evolve(self, duration=limit)
+        return attrs.evolve(self, within=limit)
 
     def _error(self, stage: str, reason: str) -> ConfigError:
         return ConfigError("pattern", f"stage {stage!r}: {reason}", "pattern")

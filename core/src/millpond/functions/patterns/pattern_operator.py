@@ -28,21 +28,13 @@ class PatternSearch:
 
     ``select`` and ``flat_select`` return a keyed function with these settings. Pass the function to
     ``mp.local.run``, to the harness, or to ``key_by(…).process``.
-
-    Attributes:
-        pattern: the pattern.
-        row_type: the type of the rows.
-        is_event_time: whether rows are processed in the order of their event times.
-        late: the side output of late rows; None to drop them.
-        timed_out: the side output of partial matches whose time is over, and the function that
-            makes its rows; None without one.
     """
 
-    pattern: Pattern
-    row_type: DeclaredType[Any] | str
-    is_event_time: bool = True
-    late: OutputTag | None = None
-    timed_out: tuple[OutputTag, Callable[[Match], object]] | None = None
+    _pattern: Pattern
+    _row_type: DeclaredType[Any] | str
+    _is_event_time: bool = True
+    _late: OutputTag | None = None
+    _timed_out: tuple[OutputTag, Callable[[Match], object]] | None = None
 
     def in_processing_time(self) -> Self:
         """Return these settings for a search in the order in which the rows arrive.
@@ -91,7 +83,15 @@ class PatternSearch:
 
     def _operator(self, function: Callable[[Match], object], *, one_row: bool) -> PatternOperator:
         check_type("function", function, Callable)
-        return PatternOperator(self, function, one_row=one_row)
+        return PatternOperator(
+            self._pattern,
+            self._row_type,
+            function,
+            one_row=one_row,
+            is_event_time=self._is_event_time,
+            late=self._late,
+            timed_out=self._timed_out,
+        )
 
 
 def pattern(pattern: Pattern, row_type: DeclaredType[Any] | str) -> PatternSearch:
@@ -123,14 +123,24 @@ class PatternOperator(BuiltInFunction):
     subject = "patterns"
 
     def __init__(
-        self, search: PatternSearch, select: Callable[[Match], object], *, one_row: bool
+        self,
+        pattern: Pattern,
+        row_type: DeclaredType[Any] | str,
+        select: Callable[[Match], object],
+        *,
+        one_row: bool,
+        is_event_time: bool,
+        late: OutputTag | None,
+        timed_out: tuple[OutputTag, Callable[[Match], object]] | None,
     ) -> None:
-        self._search = search
-        self._pattern = search.pattern
+        self._pattern = pattern
+        self._row_type = row_type
         self._select = select
         self._one_row = one_row
-        self.is_event_time = search.is_event_time
-        self._domain = TimeDomain.EVENT_TIME if self.is_event_time else TimeDomain.PROCESSING_TIME
+        self.is_event_time = is_event_time
+        self._domain = TimeDomain.EVENT_TIME if is_event_time else TimeDomain.PROCESSING_TIME
+        self._late = late
+        self._timed_out = timed_out
 
     @property
     @override
@@ -144,7 +154,7 @@ class PatternOperator(BuiltInFunction):
 
     @override
     def open(self, context: RuntimeContext) -> None:
-        row_type: Any = as_declared(self._search.row_type)
+        row_type: Any = as_declared(self._row_type)
         self._automaton = Automaton(self._pattern)
         self._converted = row_converter(row_type)
         waiting = SortedMapStateDescriptor("waiting", tuple[int, int], row_type)
@@ -169,8 +179,8 @@ class PatternOperator(BuiltInFunction):
 
     def _put_aside(self, row: Any) -> list[Any]:
         """Output a late row to its side output, or drop it."""
-        if self._search.late is not None:
-            return [(self._search.late, row)]
+        if self._late is not None:
+            return [(self._late, row)]
         self._late_rows.inc()
         return []
 
@@ -215,8 +225,8 @@ class PatternOperator(BuiltInFunction):
         """Advance the time of the partial matches, and yield the output rows."""
         completed, over = matcher.advance(time)
         yield from self._selected(matcher, completed)
-        if self._search.timed_out is not None:
-            tag, select = self._search.timed_out
+        if self._timed_out is not None:
+            tag, select = self._timed_out
             for node in over:
                 yield tag, self._one(select, matcher.match(node))
 
