@@ -112,9 +112,18 @@ def memory(process: psutil.Process) -> int:
         return 0
 
 
+def processor_s(me: psutil.Process) -> float:
+    """Return the processor time of a process and its children, such as Spark's JVM and workers."""
+    times = (each.cpu_times() for each in (me, *me.children(recursive=True)))
+    return sum(each.user + each.system for each in times)
+
+
 @contextmanager
 def measuring(found: dict[str, float]) -> Iterator[None]:
-    """Measure the seconds of the block, and the memory that this process and workers grow by."""
+    """Measure the processor time of the block, and the memory that this process and workers need.
+
+    The memory is that by which this process grows, and the whole memory of workers.
+    """
     me, done = psutil.Process(), threading.Event()
     before, highest = memory(me), 0
 
@@ -126,12 +135,12 @@ def measuring(found: dict[str, float]) -> Iterator[None]:
 
     thread = threading.Thread(target=sample)
     thread.start()
-    started, processor = time.perf_counter(), time.process_time()
+    started, processor = time.perf_counter(), processor_s(me)
     try:
         yield
     finally:
         found["seconds"] = time.perf_counter() - started
-        found["processor"] = time.process_time() - processor
+        found["processor"] = processor_s(me) - processor
         done.set()
         thread.join()
         found["memory"] = float(highest)
