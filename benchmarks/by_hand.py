@@ -3,8 +3,8 @@
 A pass is 100,000 accesses to 43,000 keys in random order: ``set_current_key``, a read, a write,
 and a share of the flush at the end. The bare stores are a dictionary, LMDB in one transaction, and
 rocksdict. They do what a program without Millpond would do for the kind: a map has an entry with
-the key and the map key, and a list is read, extended and written as a whole. The steps of the value
-state are differences between passes with and without the step. Each case has a process of its own;
+the key and the map key, and a list is read, extended and written as a whole. The steps are
+differences between passes with and without the step. Each case has a process of its own;
 all take turns, pass by pass. Figures are medians of processor time, in µs per access.
 
 Usage: by_hand.py [--passes 12] [--warm-up 3] [--kinds value,map,…] [--output out/bench]
@@ -37,11 +37,14 @@ from worker import medians
 ACCESSES, TOUCHED, KEYS = 100_000, 43_000, 100_000
 BARE = {"heap": "dict", "lmdb": "bare lmdb", "rocksdb": "bare rocksdict"}
 KINDS = ("value", "map", "list", "reducing", "aggregating", "folding")
+READS = {"value": "value", "map": "get", "list": "get"}
+"""The kinds that are compared with a bare store and divided into steps, and their read method."""
+
 MOST = 4
 """The most elements of a list to which another one is added. A longer list begins anew."""
 _KEY, _ENTRY, _NUMBER = struct.Struct(">Q"), struct.Struct(">QQ"), struct.Struct("<d")
 
-STEPS = "steps"
+STEPS = "steps of "
 
 Pass = Callable[[list[int]], None]
 
@@ -99,10 +102,13 @@ def took(run: Callable[..., None], *given: Any) -> float:
     return (time.process_time_ns() - started) / 1000 / ACCESSES
 
 
-def steps(backend: str, folder: Path, stack: ExitStack) -> Callable[[list[int]], dict[str, float]]:
-    """Measure each step of a value's read-modify-write."""
-    made, state = opened(backend, "value", folder, stack)
-    select = made.set_current_key
+def steps(
+    backend: str, kind: str, folder: Path, stack: ExitStack
+) -> Callable[[list[int]], dict[str, float]]:
+    """Measure each step of a read-modify-write."""
+    made, state = opened(backend, kind, folder, stack)
+    select, change = made.set_current_key, changing(kind, made, state)
+    read_one = partial(state.get, 1, 0.0) if kind == "map" else getattr(state, READS[kind])
 
     def choose(keys: list[int]) -> None:
         for key in keys:
@@ -111,12 +117,7 @@ def steps(backend: str, folder: Path, stack: ExitStack) -> Callable[[list[int]],
     def read(keys: list[int]) -> None:
         for key in keys:
             select(key)
-            state.value()
-
-    def change(keys: list[int]) -> None:
-        for key in keys:
-            select(key)
-            state.update((state.value() or 0.0) + 1.0)
+            read_one()
 
     def run(keys: list[int]) -> dict[str, float]:
         read(keys)  # the first pass after a write finds its pages cold
@@ -126,27 +127,24 @@ def steps(backend: str, folder: Path, stack: ExitStack) -> Callable[[list[int]],
         changes = took(change, keys)
         flush = took(made.flush)
         parts = (chosen, reads - chosen, changes - reads, flush)
-        return dict(zip(("set_current_key", "value", "update", "flush"), parts, strict=True))
+        return dict(zip(("set_current_key", "read", "write", "flush"), parts, strict=True))
 
     return run
 
 
-def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
-    """Return a pass over keys through a backend."""
-    made, state = opened(backend, kind, folder, stack)
+def changing(kind: str, made: Any, state: Any) -> Pass:
+    """Return a loop that reads and changes the state of each key."""
     select = made.set_current_key
 
     def value(keys: list[int]) -> None:
         for key in keys:
             select(key)
             state.update((state.value() or 0.0) + 1.0)
-        made.flush()
 
     def entry(keys: list[int]) -> None:
         for key in keys:
             select(key)
             state.put(1, state.get(1, 0.0) + 1.0)
-        made.flush()
 
     def elements(keys: list[int]) -> None:
         for key in keys:
@@ -154,15 +152,25 @@ def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
             if len(state.get()) > MOST:
                 state.clear()
             state.add(1.0)
-        made.flush()
 
     def appended(keys: list[int]) -> None:
         for key in keys:
             select(key)
             state.add(1.0)
-        made.flush()
 
     return {"value": value, "map": entry, "list": elements}.get(kind, appended)
+
+
+def by_hand(backend: str, kind: str, folder: Path, stack: ExitStack) -> Pass:
+    """Return a pass over keys through a backend."""
+    made, state = opened(backend, kind, folder, stack)
+    change = changing(kind, made, state)
+
+    def run(keys: list[int]) -> None:
+        change(keys)
+        made.flush()
+
+    return run
 
 
 Change = Callable[[Any], Any]
@@ -254,9 +262,9 @@ BARE_PASSES = {"heap": bare_dict, "lmdb": bare_lmdb, "rocksdb": bare_rocksdict}
 
 
 def measured(backend: str, kind: str, folder: Path, stack: ExitStack) -> Callable[..., Any]:
-    """Return the pass for a kind, for example ``bare map``, or for ``steps``."""
-    if kind == STEPS:
-        return steps(backend, folder, stack)
+    """Return the pass for a kind, for example ``map``, ``bare map`` or ``steps of map``."""
+    if kind.startswith(STEPS):
+        return steps(backend, kind.removeprefix(STEPS), folder, stack)
     if kind.startswith("bare "):
         return partial(took, BARE_PASSES[backend](kind.removeprefix("bare "), folder, stack))
     return partial(took, by_hand(backend, kind, folder, stack))
@@ -293,8 +301,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     kinds = given.kinds.split(",")
-    bare = [f"bare {kind}" for kind in kinds if kind in ("value", "map", "list")]
-    cases = list(itertools.product(BARE, [*bare, *kinds, STEPS]))
+    bare = [f"bare {kind}" for kind in kinds if kind in READS]
+    divided = [f"{STEPS}{kind}" for kind in kinds if kind in READS]
+    cases = list(itertools.product(BARE, [*bare, *kinds, *divided]))
     samples = in_turns({case: partial(serve, *case) for case in cases}, given.passes, given.warm_up)
     report: dict[str, dict[str, float]] = {}
     for backend, store in BARE.items():
@@ -302,9 +311,13 @@ def main() -> None:
         report[backend] = found
         texts = (f"{kind} {found[kind]:.2f} µs" + times(found, kind) for kind in kinds)
         print(f"{backend:8} (x {store})  " + "  ".join(texts))
-    parts = {backend: medians(samples[backend, STEPS]) for backend in BARE}
-    for backend, each in parts.items():
-        print(f"{backend:8} " + "  ".join(f"{name} {found:.2f}" for name, found in each.items()))
+    parts = {
+        f"{backend}, {case.removeprefix(STEPS)}": medians(samples[backend, case])
+        for backend in BARE
+        for case in divided
+    }
+    for name, each in parts.items():
+        print(f"{name:14} " + "  ".join(f"{step} {found:.2f}" for step, found in each.items()))
     given.output.mkdir(parents=True, exist_ok=True)
     (given.output / "by_hand.json").write_text(json.dumps(report, indent=1))
     (given.output / "by_hand_steps.json").write_text(json.dumps(parts, indent=1))

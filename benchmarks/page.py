@@ -236,9 +236,9 @@ def by_hand(report: dict[str, dict[str, float]]) -> list[str]:
 
 
 def by_hand_steps(report: dict[str, dict[str, float]]) -> list[str]:
-    """Return the steps of a value's read-modify-write."""
+    """Return the steps of a read-modify-write."""
     names = list(next(iter(report.values())))
-    lines = [line("backend", [*names, "sum"]), "|---|" + "---:|" * (len(names) + 1)]
+    lines = [line("backend and state", [*names, "sum"]), "|---|" + "---:|" * (len(names) + 1)]
     for backend, found in report.items():
         cells = (*found.values(), sum(found.values()))
         lines.append(line(backend, (f"{took:.2f}" for took in cells)))

@@ -119,13 +119,15 @@ class HeapCellTable(HeapTable, CellTable):
             self.put(namespace, values)
             return
         current, sharing = self.current, self.sharing
-        place = (current.key_group, namespace, current.address)
-        if sharing is not None and not sharing.claim(place):
-            stored = list(stored)
-        stored += values
         changed_keys = self._changes_of(current.key_group, namespace)
         before = 0 if changed_keys is None else changed_keys.get(current.address, 0)
-        self.put(namespace, stored)
+        if sharing is None:
+            stored += values
+        else:
+            if not sharing.claim((current.key_group, namespace, current.address)):
+                stored = list(stored)
+            stored += values
+            self.put(namespace, stored)
         if changed_keys is not None and before is not None:
             changed_keys[current.address] = before + len(values)
 

@@ -76,7 +76,8 @@ class HeapMapTable(HeapTable, MapTable):
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         current = self.current
         by_key = self._writable(namespace).setdefault(namespace, {})
-        self._copy_map_if_shared(by_key, namespace)
+        if self.sharing is not None:
+            self._copy_map_if_shared(by_key, namespace)
         entries = by_key.get(current.address)
         if entries is None:
             entries = by_key[current.address] = self._new_map()

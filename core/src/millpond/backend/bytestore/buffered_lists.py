@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
-from operator import itemgetter
 from typing import Any
 
 from typing_extensions import override
@@ -265,10 +264,10 @@ class BufferedListTable(BufferedTable, CellTable):
     @override
     def get(self, namespace: Any) -> Any:
         address = self._address(namespace)
-        entry = self._entry(address)
-        if entry.value is _UNREAD:
+        entry = self._entries.get(address)
+        if entry is None or entry.value is _UNREAD:
             stored = self._whole(address)
-            value = self._decoded(address, stored, entry.cells)
+            value = self._decoded(address, stored, [] if entry is None else entry.cells)
             entry = self._grown(address, stored or b"")
             entry.value = value
         return entry.value
@@ -360,7 +359,8 @@ class BufferedListTable(BufferedTable, CellTable):
     def changes(self) -> list[Change]:
         """Return portable rows of the changed lists, sorted: new lists, or appended elements."""
         changes: list[Change] = []
-        for address, entry in sorted(self._entries.items(), key=itemgetter(0)):
+        for address in sorted(self._entries):
+            entry = self._entries[address]
             if entry.replaced:
                 changes.append((address, b"".join(entry.cells) if entry.cells else None))
             elif entry.cells:

@@ -44,13 +44,16 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
     def add(self, value: Any, ttl: timedelta | None = None) -> None:
         if ttl is not None:
             raise no_ttl_error(self._place)
-        self._append([self._check(value)])
+        checked = value if type(value) is self._trusted else self._check(value)
+        self._table.append(self._namespace, [checked])
 
     @override
     def add_all(self, values: Iterable[Any], ttl: timedelta | None = None) -> None:
         if ttl is not None:
             raise no_ttl_error(self._place)
-        self._append(self._check_all(values))
+        checked = self._check_all(values)
+        if checked:
+            self._table.append(self._namespace, checked)
 
     @override
     def update(self, values: Iterable[Any], ttl: timedelta | None = None) -> None:
@@ -67,10 +70,6 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
             raise NullValueError("the list of elements", self._place)
         check_elements("values", values)
         return [self._check(value) for value in values]
-
-    def _append(self, values: list[Any]) -> None:
-        if values:
-            self._table.append(self._namespace, values)
 
     @override
     def _combine(self, stored: list[Any]) -> Any:

@@ -298,15 +298,24 @@ class RawMapState(RawState, MapState[Any, Any]):
         self._encode_bound = codec.encode_bound
         self._check_map_key = codec.check
         self._prepare_map_key = table.prepare_key
+        self._last_key: Any = ABSENT
+        self._last_prepared: Any = None
 
     def _key(self, key: Any) -> Any:
+        # A read-modify-write calls this twice. To prepare the key only once saves a seventh of
+        # its time on heap and a fifth on LMDB (benchmarks/by_hand.py).
+        if key is self._last_key:
+            return self._last_prepared
         if key is None:
             raise NullValueError("a map key", self._place)
         try:
-            return self._prepare_map_key(self._check_map_key(key))
+            prepared = self._prepare_map_key(self._check_map_key(key))
         except (StateTypeError, NullValueError) as error:
             error.place = self._place
             raise
+        if type(key) in _LASTING:
+            self._last_key, self._last_prepared = key, prepared
+        return prepared
 
     def _value(self, value: Any) -> Any:
         if type(value) is self._trusted:
@@ -329,7 +338,9 @@ class RawMapState(RawState, MapState[Any, Any]):
     def put(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
         if ttl is not None:
             raise no_ttl_error(self._place)
-        self._table.put(self._namespace, self._key(key), self._value(value))
+        prepared = self._key(key)
+        checked = value if type(value) is self._trusted else self._value(value)
+        self._table.put(self._namespace, prepared, checked)
 
     @override
     def put_all(self, entries: Mapping[Any, Any], ttl: timedelta | None = None) -> None:
