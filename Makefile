@@ -55,7 +55,7 @@ format: setup ## format the code
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-SECTIONS = throughput checkpoints large ttl lists sorted_maps joins patterns wrappers options queries storage_requests columns worker \
+SECTIONS = throughput startup checkpoints large ttl lists sorted_maps joins patterns wrappers options queries storage_requests columns worker \
 	by_hand breakdown footprint bootstrapping scale planned
 bench: setup $(SECTIONS:%=out/bench/%.done) ## all benchmarks: tables, JSON and plots under out/bench; again: only unfinished ones
 

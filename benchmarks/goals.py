@@ -69,11 +69,14 @@ def throughput(reports: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def small(reports: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the goals of small micro-batches."""
-    took = {report["case"]: report["median"] for report in reports}
+    took = {(report["rows"], report["case"]): report["median"] for report in reports}
     goals = []
-    for case, name in _SPARKS:
-        found = {b: took[f"millpond-{b}"] / took[case] for b in BACKENDS}
-        goals.append(Goal(f"1,000 rows a micro-batch, × {name}", 0.9, found))
+    case, name = _SPARKS[-1]
+    for rows in sorted({rows for rows, _ in took}):
+        found = {b: took[rows, f"millpond-{b}"] / took[rows, case] for b in BACKENDS}
+        floor = f"{took[rows, 'repartition'] / took[rows, case]:.2f}"
+        wanted = 1.0 if rows < 1000 else 0.9
+        goals.append(Goal(f"{rows:,} rows a micro-batch, × {name}", wanted, found, floor))
     return _lines(goals)
 
 

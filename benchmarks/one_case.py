@@ -124,8 +124,8 @@ class Case:
         (root / "input").mkdir()
         self._spark = session(options.case, root / "snapshots", options.conf)
 
-    def batches(self, count: int, warm_up: int, grow: int = 0) -> list[float]:
-        """Run micro-batches after those that grow the state; return their seconds."""
+    def batches(self, count: int, warm_up: int, grow: int = 0) -> list[dict[str, int]]:
+        """Run micro-batches after those that grow the state; return the ms of their parts."""
         given, folder = self._options, self._root / "input"
         sizes = (grow, given.keys, given.rows, given.touched, count)
         write_batches(folder, *sizes, given.key, self._written)
@@ -133,7 +133,7 @@ class Case:
         query = run_query(self._spark, given.case, given.key, self._root)
         progress = [entry for entry in query.recentProgress if entry.numInputRows]
         measured = progress[len(progress) - count + warm_up :]
-        return [entry.durationMs["triggerExecution"] / 1000 for entry in measured]
+        return [dict(entry.durationMs) for entry in measured]
 
     def figures(self) -> list[dict[str, object]]:
         """Return the figures of Millpond's subtasks in the last batch."""
@@ -148,7 +148,7 @@ class Case:
 
 
 def serve(options: argparse.Namespace, wire: Connection) -> None:
-    """Warm a case up, then report the seconds of a few micro-batches for each request.
+    """Warm a case up, then report the parts of a few micro-batches for each request.
 
     Each request starts a query, whose first batches meet empty workers and do not count.
     """
@@ -167,10 +167,10 @@ def main() -> None:
     options = arguments()
     with tempfile.TemporaryDirectory(prefix="millpond-bench-") as name:
         case = Case(options, Path(name))
-        seconds = case.batches(options.batches, options.warm_up, options.grow)
+        durations = case.batches(options.batches, options.warm_up, options.grow)
         figures = case.figures()
         case.stop()
-    tell({**vars(options), "seconds": seconds, "figures": figures})
+    tell({**vars(options), "durations": durations, "figures": figures})
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from by_hand import times
 from goals import BACKENDS
 from large import OF_KEYS, OF_ROWS
 from planned import compared
-from throughput import AGGREGATIONS, ratio
+from startup import batch_cells
+from throughput import AGGREGATION, AGGREGATIONS, ratio
 from windows import FLOOR
 
 HERE = Path(__file__).parent
@@ -134,13 +135,24 @@ def comparison(reports: list[dict[str, Any]]) -> list[str]:
 
 def small(reports: list[dict[str, Any]]) -> list[str]:
     """Return the rows of small micro-batches."""
-    cases = {report["case"]: report for report in reports}
-    return [
-        f"| {r['case']} | {r['median']:.3f} ± {spread(r):.3f} | "
-        + " | ".join(ratio(r, cases[case]) for case in AGGREGATIONS)
-        + " |"
-        for r in reports
-    ]
+    cases = {(report["rows"], report["case"]): report for report in reports}
+    lines = []
+    for r in reports:
+        times = ratio(r, cases[r["rows"], AGGREGATION])
+        parts = (f"{took:.0f}" for took in r["parts"].values())
+        cells = (r["case"], f"{r['median']:.3f} ± {spread(r):.3f}", times, *parts)
+        lines.append(line(f"{r['rows']:,}", cells))
+    return lines
+
+
+def imports(report: dict[str, dict[str, float]]) -> list[str]:
+    """Return the processor times of imports."""
+    return [line(name, (f"{took:.0f}",)) for name, took in report["imports"].items()]
+
+
+def first_batches(found: dict[str, dict[str, float]]) -> list[str]:
+    """Return the parts of the first batches, by case."""
+    return [line(case, batch_cells(parts)) for case, parts in found.items()]
 
 
 def growth(reports: list[dict[str, Any]]) -> list[str]:
@@ -376,6 +388,10 @@ TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "rounds": ("throughput", lambda found: [str(max(each.get("rounds", 1) for each in found))]),
     "peers": ("peers", peers),
     "small": ("small", small),
+    "small_warm_up": ("small", lambda found: [str(found[0]["warm_up"])]),
+    "startup_imports": ("startup", imports),
+    "startup_first": ("startup", lambda found: first_batches(found["first"])),
+    "startup_restart": ("startup", lambda found: first_batches(found["restart"])),
     "growth": ("growth", growth),
     "keys": ("checkpoints", lambda found: [f"{found[0]['keys']:,}"]),
     "cost": ("checkpoints", checkpoint_cost),

@@ -34,6 +34,8 @@ SLOW_ROWS = {"spark-tws-row": 100_000, "spark-tws-pandas": 20_000, "spark-aipws"
 AGGREGATIONS = ("spark-jvm-default", "spark-jvm-agg")
 """Spark's aggregation with its default file manager, and in a session set up by ``configure``."""
 
+AGGREGATION = AGGREGATIONS[1]
+
 TIMED = (
     "repartition",
     *AGGREGATIONS,
@@ -48,7 +50,9 @@ TIMED = (
 
 GROWN = [50_000, 500_000, 2_000_000]
 BACKENDS = ["millpond-heap", "millpond-rocksdb", "millpond-lmdb"]
-SMALL = {"rows": 1_000, "touched": 700}
+SMALL = ({"rows": 100, "touched": 70}, {"rows": 1_000, "touched": 700})
+PARTS = ("queryPlanning", "walCommit", "addBatch", "commitOffsets")
+"""The parts of a batch that the table of small micro-batches shows, as Spark reports them."""
 CONSOLE = Console(width=110)
 
 
@@ -58,9 +62,13 @@ def run_case(case: str, **options: int | str) -> dict[str, Any]:
 
 
 def summed(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a report with its median."""
-    median = statistics.median(report["seconds"])
-    return {**report, "median": median, "rows_per_s": report["rows"] / median}
+    """Return a report with the seconds of each batch, and with medians."""
+    durations = report.pop("durations")
+    seconds = [each["triggerExecution"] / 1000 for each in durations]
+    parts = {part: statistics.median(each.get(part, 0) for each in durations) for part in PARTS}
+    median = statistics.median(seconds)
+    rate = report["rows"] / median
+    return {**report, "seconds": seconds, "parts": parts, "median": median, "rows_per_s": rate}
 
 
 def compare(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
@@ -86,8 +94,9 @@ def compare_slow() -> list[dict[str, Any]]:
 
 def compare_small(rounds: int, batches: int, warm_up: int) -> list[dict[str, Any]]:
     """Run small micro-batches, in turns like the large ones."""
-    cases = (*AGGREGATIONS, *BACKENDS)
-    return living(cases, rounds, **SMALL, batches=batches, warm_up=warm_up)
+    cases = ("repartition", AGGREGATION, *BACKENDS)
+    sizes = {"batches": batches, "warm_up": warm_up}
+    return [each for rows in SMALL for each in living(cases, rounds, **rows, **sizes)]
 
 
 def living(cases: Sequence[str], rounds: int, **options: Any) -> list[dict[str, Any]]:
@@ -99,7 +108,7 @@ def living(cases: Sequence[str], rounds: int, **options: Any) -> list[dict[str, 
     }
     found = in_turns(servers, rounds, 0)
     return [
-        summed({**given[case], "seconds": list(chain.from_iterable(turns)), "rounds": rounds})
+        summed({**given[case], "durations": list(chain.from_iterable(turns)), "rounds": rounds})
         for case, turns in found.items()
     ]
 
@@ -139,11 +148,13 @@ def print_comparison(reports: list[dict[str, Any]]) -> None:
 
 def print_small(reports: list[dict[str, Any]]) -> None:
     """Print the table of small micro-batches."""
-    found = {report["case"]: report for report in reports}
-    table = Table("case", "rows", "median s", "x default", "x agg")
+    found = {(report["rows"], report["case"]): report for report in reports}
+    table = Table("rows", "case", "median s", "x agg", *(f"{part}, ms" for part in PARTS))
     for report in reports:
-        times = (ratio(report, found[case]) for case in AGGREGATIONS)
-        table.add_row(report["case"], f"{report['rows']:,}", f"{report['median']:.2f}", *times)
+        times = ratio(report, found[report["rows"], AGGREGATION])
+        parts = (f"{took:.0f}" for took in report["parts"].values())
+        size = f"{report['rows']:,}"
+        table.add_row(size, report["case"], f"{report['median']:.3f}", times, *parts)
     CONSOLE.print(table)
 
 
@@ -200,23 +211,28 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=160)
     parser.add_argument("--grown-batches", type=int, default=12)
     parser.add_argument("--grown-warm-up", type=int, default=40)
+    parser.add_argument("--only", default="large,small,growth")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    CONSOLE.print("Side by side:")
-    compared = compare(options.rounds, options.batches, options.warm_up)
-    print_comparison(compared)
-    plot_comparison(compared, options.output / "throughput.png")
-    (options.output / "throughput.json").write_text(json.dumps(compared, indent=1))
-    CONSOLE.print("Small micro-batches:")
-    small = compare_small(options.rounds, options.batches, options.warm_up)
-    print_small(small)
-    (options.output / "small.json").write_text(json.dumps(small, indent=1))
-    CONSOLE.print("With state grown beforehand:")
-    grown = grow(options.grown_batches + options.grown_warm_up, options.grown_warm_up)
-    print_growth(grown)
-    plot_growth(grown, options.output / "growth.png")
-    (options.output / "growth.json").write_text(json.dumps(grown, indent=1))
-    CONSOLE.print(f"Written: {options.output}/throughput.json, small.json, growth.json and plots")
+    sections = options.only.split(",")
+    if "large" in sections:
+        CONSOLE.print("Side by side:")
+        compared = compare(options.rounds, options.batches, options.warm_up)
+        print_comparison(compared)
+        plot_comparison(compared, options.output / "throughput.png")
+        (options.output / "throughput.json").write_text(json.dumps(compared, indent=1))
+    if "small" in sections:
+        CONSOLE.print("Small micro-batches:")
+        small = compare_small(options.rounds, options.batches, options.warm_up)
+        print_small(small)
+        (options.output / "small.json").write_text(json.dumps(small, indent=1))
+    if "growth" in sections:
+        CONSOLE.print("With state grown beforehand:")
+        grown = grow(options.grown_batches + options.grown_warm_up, options.grown_warm_up)
+        print_growth(grown)
+        plot_growth(grown, options.output / "growth.png")
+        (options.output / "growth.json").write_text(json.dumps(grown, indent=1))
+    CONSOLE.print(f"Written: JSON and plots in {options.output}")
 
 
 if __name__ == "__main__":
