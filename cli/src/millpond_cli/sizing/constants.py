@@ -114,7 +114,7 @@ UNMERGED = 8
 
 COMPRESSION = Constant(0.74, "bytes in a snapshot per byte of state", _CHECKPOINTS, "2026-11-25")
 
-WRITES = Constant(1, "requests per file of up to 10 MB", _REQUESTS, "2026-11-27")
+WRITES = Constant(1, "requests per file of up to 10 MiB", _REQUESTS, "2026-11-27")
 DELETES = Constant(4, "requests per deleted file", _REQUESTS, "2026-11-27")
 PART_BYTES = 10 << 20
 """The bytes of a part of a large file; pyarrow sends each part by one request."""
