@@ -3,7 +3,7 @@
 The script prints three tables and writes startup.json:
 
 * the processor time of imports, the best of ten processes;
-* the time from ``start()`` to the end of the first batch, in a session that has run nothing before;
+* the time from building a query to the end of its first batch, in a session that has run no query;
 * the same for a query that continues with a million keys, in a session and a JVM of its own.
 
 The cases take turns, round by round, and a figure is the median over the rounds. Python may write
