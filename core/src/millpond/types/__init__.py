@@ -5,6 +5,7 @@ from millpond.types.base import (
     DeclaredType,
     FindSerializer,
     Outcome,
+    PicklePermission,
     SerializerSnapshot,
     TypeSerializer,
     no_serializer,
@@ -17,10 +18,9 @@ from millpond.types.key_codecs import (
     VoidKeyCodec,
     VoidNamespace,
 )
-from millpond.types.key_group_assignment import assign_to_key_group
-from millpond.types.pickle_permission import PicklePermission
 from millpond.types.pickle_serializer import PickleSerializer
 from millpond.types.serializer_lookup import (
+    assign_to_key_group,
     custom_codec,
     custom_serializer,
     infer_key_type,

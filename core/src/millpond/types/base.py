@@ -1,4 +1,4 @@
-"""The base class of serializers, and the description of a serializer in a checkpoint."""
+"""The base class of serializers, their descriptions in checkpoints, and the pickle permission."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeAlias
 import attrs
 from typing_extensions import TypeForm, TypeVar, override
 
+from millpond.errors import ConfigError
 from millpond.safe_decoding import exact_int, exact_text, parse_json
-from millpond.types.pickle_permission import PicklePermission
 
 T = TypeVar("T", default=Any)
 
@@ -22,6 +22,33 @@ FindSerializer = Callable[[type], "TypeSerializer[Any] | None"]
 
 def no_serializer(declared: type) -> None:
     """Return None for any type: the ``FindSerializer`` of callers that have no plugins."""
+
+
+@attrs.define
+class PicklePermission:
+    """The permission to decode pickled bytes. All serializers of a backend share one object.
+
+    Attributes:
+        configured: the value of ``serialization.allow-pickle``.
+        outside: whether some bytes may come from outside this process, such as from a snapshot, a
+            savepoint or a local copy of the state.
+    """
+
+    configured: bool
+    outside: bool
+
+    def require(self) -> None:
+        """Raise ConfigError if bytes may come from outside and pickle is not allowed."""
+        if self.outside and not self.configured:
+            reason = (
+                "it was stored with pickle, which can run code when it is read; set it to true if "
+                "you trust the snapshot"
+            )
+            raise ConfigError("serialization.allow-pickle", reason)
+
+
+NO_PICKLES = PicklePermission(configured=False, outside=True)
+"""The permission of a serializer that was not bound to a backend's permission."""
 
 
 @attrs.frozen

@@ -8,8 +8,7 @@ import attrs
 from typing_extensions import override
 
 from millpond.errors import SerializerResultError, brief
-from millpond.types.base import Compatibility, SerializerSnapshot, TypeSerializer
-from millpond.types.pickle_permission import PicklePermission
+from millpond.types.base import Compatibility, PicklePermission, SerializerSnapshot, TypeSerializer
 
 
 class CustomSerializer(TypeSerializer[Any]):

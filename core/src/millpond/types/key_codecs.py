@@ -20,10 +20,9 @@ from typing_extensions import TypeForm, TypeVar, override
 
 from millpond.errors import NullValueError, StateTypeError, brief
 from millpond.keygroups import key_group_of_hash
-from millpond.types.base import SerializerSnapshot, TypeSerializer
+from millpond.types.base import PicklePermission, SerializerSnapshot, TypeSerializer
 from millpond.types.custom_serializer import CustomSerializer
 from millpond.types.foreign_scalars import is_missing
-from millpond.types.pickle_permission import PicklePermission
 
 K = TypeVar("K", default=Any)
 

@@ -9,8 +9,7 @@ from typing import Any
 from typing_extensions import override
 
 from millpond.errors import StateTypeError, brief
-from millpond.types.base import SerializerSnapshot, TypeSerializer
-from millpond.types.pickle_permission import NO_PICKLES, PicklePermission
+from millpond.types.base import NO_PICKLES, PicklePermission, SerializerSnapshot, TypeSerializer
 
 
 class PickleSerializer(TypeSerializer[Any]):

@@ -17,13 +17,13 @@ from millpond.types.base import (
     Compatibility,
     FindSerializer,
     Outcome,
+    PicklePermission,
     SerializerSnapshot,
     TypeSerializer,
     no_serializer,
 )
 from millpond.types.evolution import NotCompatibleError, is_same_description, plain_migration
 from millpond.types.node_compiler import node_of
-from millpond.types.pickle_permission import PicklePermission
 from millpond.types.scalar_tables import SCALARS_BY_NAME
 
 _DECODE = msgspec.msgpack.Decoder().decode
