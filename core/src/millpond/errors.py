@@ -976,7 +976,12 @@ class UnsettledStartError(RestoreError):
 # ---------------- local stores
 
 
-class DirectoryInUseError(MillpondError):
+class _StoreError(MillpondError):
+    backend: str
+    directory: str
+
+
+class DirectoryInUseError(_StoreError):
     """A backend cannot be opened: another open backend works in its directory."""
 
     message = (
@@ -985,11 +990,8 @@ class DirectoryInUseError(MillpondError):
         "a directory of its own."
     )
 
-    backend: str
-    directory: str
 
-
-class StoreFullError(MillpondError):
+class StoreFullError(_StoreError):
     """A local store cannot grow any further."""
 
     message = (
@@ -997,23 +999,19 @@ class StoreFullError(MillpondError):
         "{reason}. Raise the memory or disk limit, or use more subtasks."
     )
 
-    backend: str
-    directory: str
     reason: str
 
 
-class StoreAccessError(MillpondError):
+class StoreAccessError(_StoreError):
     """The operating system denies access to a backend's directory; ``cure`` is advice for users."""
 
     message = "The backend {backend!r} cannot use its store in {directory}: {reason}. {cure}."
 
-    backend: str
-    directory: str
     reason: str
     cure: str
 
 
-class StoreDamagedError(MillpondError):
+class StoreDamagedError(_StoreError):
     """A local store has other content than the backend wrote."""
 
     message = (
@@ -1022,8 +1020,6 @@ class StoreDamagedError(MillpondError):
         "restarted query does by itself, and check the disk."
     )
 
-    backend: str
-    directory: str
     reason: str
 
 

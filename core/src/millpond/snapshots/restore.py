@@ -10,7 +10,6 @@ from millpond.backend.keyed_backend import KeyedStateBackend
 from millpond.backend.migration import KeyRewrite, key_rewrite, retiming
 from millpond.errors import MaxParallelismError, RestoreError
 from millpond.keygroups import KeyGroupRange
-from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle, SnapshotFile
 from millpond.snapshots.progress import ProgressLog
 from millpond.snapshots.row_files import read_rows
@@ -190,12 +189,6 @@ def load_adopted(
     return size
 
 
-def restore_progress(operator: OperatorId, total: int) -> ProgressLog:
-    """Return a log of the progress of a restore of `total` bytes."""
-    what = f"{operator.label}: restored"
-    return ProgressLog(lambda done: f"{what} {done / 1e6:.0f} of about {total / 1e6:.0f} MB")
-
-
 @attrs.frozen
 class RestoreOperation:
     """A restore of a backend from portable snapshots."""
@@ -210,8 +203,9 @@ class RestoreOperation:
             CorruptSnapshotError: a file is damaged or missing.
             MaxParallelismError, StateMigrationError: a snapshot does not fit the backend.
         """
-        total = sum(handle.size for handle in self.handles)
-        progress = restore_progress(self.backend.parameters.operator, total)
+        total = sum(handle.size for handle in self.handles) / 1e6
+        what = f"{self.backend.parameters.operator.label}: restored"
+        progress = ProgressLog(lambda done: f"{what} {done / 1e6:.0f} of about {total:.0f} MB")
         for handle in self.handles:
             adopted = adopt_metadata(
                 self.backend, handle.max_parallelism, handle.key, handle.states
