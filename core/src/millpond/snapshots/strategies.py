@@ -21,7 +21,7 @@ from millpond.snapshots.row_files import (
     SegmentBuilder,
 )
 from millpond.snapshots.snapshot_task import SnapshotTask
-from millpond.snapshots.strategy import PendingSnapshot, SnapshotStrategy, note_taken, taken_after
+from millpond.snapshots.strategy import PendingSnapshot, SnapshotStrategy
 from millpond.spi.keys import KeyLayout
 from millpond.spi.portable_rows import Change, EmptyView, StateView
 from millpond.spi.snapshots import SnapshotResult
@@ -95,8 +95,8 @@ class ChangelogStrategy(SnapshotStrategy):
 
     Invariants: ``_log`` is a list of segments with every change since the confirmed snapshot, in
     order. If no snapshot is confirmed, it has every change since recording began. The whole list is
-    the next delta. ``_covered`` maps the id of each unconfirmed snapshot to a number *n*: the
-    snapshot contains the first *n* segments of the list. When a snapshot is confirmed, its segments
+    the next delta. Each running snapshot has a number ``covered``: the snapshot contains as many
+    segments from the start of the list. When a snapshot is confirmed, its segments
     are dropped, and their number is subtracted from the numbers of later snapshots.
     """
 
@@ -105,7 +105,6 @@ class ChangelogStrategy(SnapshotStrategy):
     def __init__(self, backend: KeyedStateBackend) -> None:
         super().__init__(backend)
         self._config = backend.parameters.config.state.snapshot
-        self._covered: dict[int, int] = {}
         self._listening = False
         self._recording = False
         self._forget()
@@ -115,7 +114,6 @@ class ChangelogStrategy(SnapshotStrategy):
         self._log: list[Segment] = []
         self._layout = self._backend.current.layout
         self._builder = SegmentBuilder(self._layout, self._log.append, self.packing)
-        self._covered.clear()
 
     @override
     def builds_on(self, restored: KeyedStateHandle) -> bool:
@@ -188,9 +186,7 @@ class ChangelogStrategy(SnapshotStrategy):
             size, rows = sum(file.size for file in written), sum(file.rows for file in written)
             return SnapshotResult(made, size, rows)
 
-        task = self.launch(checkpoint_id, work, view)
-        note_taken(checkpoint_id, covered, self._covered)
-        return task
+        return self.launch(checkpoint_id, work, view, covered)
 
     def _outgrown(self, before: KeyedStateHandle, delta: _Delta, pending: PendingSnapshot) -> bool:
         """Return whether the next snapshot needs a new base, i.e. the whole state.
@@ -219,15 +215,7 @@ class ChangelogStrategy(SnapshotStrategy):
         return size > base.size * self._config.base_ratio or len(deltas) >= self._config.max_deltas
 
     @override
-    def _count_from(self, checkpoint_id: int) -> None:
-        covered = self._covered.get(checkpoint_id)
-        if covered is None:
-            return
+    def _drop_segments(self, covered: int) -> None:
         del self._log[:covered]
-        later = taken_after(checkpoint_id, self._covered)
-        self._covered = {n: count - covered for n, count in later.items()}
-
-    @override
-    def notify_aborted(self, checkpoint_id: int) -> None:
-        super().notify_aborted(checkpoint_id)
-        self._covered.pop(checkpoint_id, None)
+        for running in self._running.values():
+            running.covered -= covered

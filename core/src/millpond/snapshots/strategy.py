@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import attrs
 
@@ -69,8 +69,6 @@ def with_retired(made: KeyedStateHandle, before: KeyedStateHandle | None) -> Key
     )
 
 
-T = TypeVar("T")
-
 _OVERTAKEN = 100
 """Maximum number of overtaken snapshots that are remembered because they may still be aborted.
 
@@ -79,7 +77,7 @@ aborted.
 """
 
 
-@attrs.frozen
+@attrs.define
 class _Running:
     """A snapshot that is neither confirmed nor aborted.
 
@@ -87,10 +85,12 @@ class _Running:
         task: the background part of the snapshot.
         base: the snapshot that was confirmed when this snapshot was taken; None if there was none.
             This snapshot may refer to files of the base.
+        covered: the number of the strategy's recorded segments that this snapshot contains.
     """
 
     task: SnapshotTask
     base: KeyedStateHandle | None
+    covered: int
 
     @property
     def needed(self) -> frozenset[str]:
@@ -119,27 +119,18 @@ class PendingSnapshot:
         return not self.handle.states and not self.operator_state
 
 
-def note_taken(checkpoint_id: int, noted: T, taken: dict[int, T]) -> None:
+def _note_taken(checkpoint_id: int, running: _Running, taken: dict[int, _Running]) -> None:
     """Add a snapshot at the end of `taken`.
 
     If `taken` already has the id, the entry is replaced and moved to the end.
 
     Args:
         checkpoint_id: the snapshot's id. It may be smaller than earlier ids.
-        noted: the value to remember for the snapshot.
-        taken: the values by snapshot id, in the order in which the snapshots were taken.
+        running: the snapshot.
+        taken: the snapshots by id, in the order in which the snapshots were taken.
     """
     taken.pop(checkpoint_id, None)
-    taken[checkpoint_id] = noted
-
-
-def taken_after(checkpoint_id: int, taken: dict[int, T]) -> dict[int, T]:
-    """Return the entries in `taken` of the snapshots that were taken after `checkpoint_id`.
-
-    Only these snapshots can be confirmed after the snapshot `checkpoint_id`.
-    """
-    ids = list(taken)
-    return {number: taken[number] for number in ids[ids.index(checkpoint_id) + 1 :]}
+    taken[checkpoint_id] = running
 
 
 class SnapshotStrategy(ABC):
@@ -178,8 +169,8 @@ class SnapshotStrategy(ABC):
         """Return whether new snapshots of this strategy can refer to the files of `restored`."""
         return True
 
-    def _count_from(self, checkpoint_id: int) -> None:
-        """Adapt the strategy's records to the newly confirmed snapshot `checkpoint_id`.
+    def _drop_segments(self, covered: int) -> None:
+        """Drop the first `covered` recorded segments, which the confirmed snapshot contains.
 
         This method is called before retired files are deleted.
         """
@@ -214,17 +205,19 @@ class SnapshotStrategy(ABC):
         if running is None:
             return
         result = running.task.result()
-        later = taken_after(checkpoint_id, self._running)
+        ids = list(self._running)
+        # Only snapshots that were taken later can still be confirmed.
+        later = {number: self._running[number] for number in ids[ids.index(checkpoint_id) + 1 :]}
         for number, overtaken in self._running.items():
             if number != checkpoint_id and number not in later:
-                note_taken(number, overtaken, self._overtaken)
+                _note_taken(number, overtaken, self._overtaken)
         for number in list(self._overtaken)[:-_OVERTAKEN]:
             del self._overtaken[number]
         self._running = later
         if result.handle is not None:
             self.confirmed = with_retired(result.handle, self.confirmed or self._replaced)
             self._replaced = None
-            self._count_from(checkpoint_id)
+            self._drop_segments(running.covered)
             self._drop_outdated()
 
     def notify_aborted(self, checkpoint_id: int) -> None:
@@ -266,15 +259,20 @@ class SnapshotStrategy(ABC):
     # ---------------------------------------------------------------- for subclasses
 
     def launch(
-        self, checkpoint_id: int, work: Callable[[SnapshotTask], SnapshotResult], view: StateView
+        self,
+        checkpoint_id: int,
+        work: Callable[[SnapshotTask], SnapshotResult],
+        view: StateView,
+        covered: int = 0,
     ) -> SnapshotTask:
         """Run `work`, the second part of a snapshot, and then close the frozen view.
 
-        If the backend supports it, `work` runs in the background, else immediately.
+        If the backend supports it, `work` runs in the background, else immediately. The snapshot
+        contains the first `covered` segments that the strategy has recorded.
         """
         background = Capability.ASYNC_SNAPSHOT in self._backend.capabilities
         task = run_snapshot(work, view.close, background=background)
-        note_taken(checkpoint_id, _Running(task, self.confirmed), self._running)
+        _note_taken(checkpoint_id, _Running(task, self.confirmed, covered), self._running)
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
         return task
