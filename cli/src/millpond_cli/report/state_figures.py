@@ -151,7 +151,7 @@ class OperatorFigures:
         key: the type of the keys.
         states: the keyed states and the timers.
         operator_states: the number of elements of each operator state, by name.
-        subtasks: the subtasks by their key groups.
+        subtasks: the figures of each subtask, by its range of key groups.
         groups: the figures of each key group that has rows.
         timers: the figures of the timers, by the name of their state.
     """

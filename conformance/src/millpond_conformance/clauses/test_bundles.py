@@ -144,7 +144,7 @@ def test_bundles_set_and_delete_timers_in_any_order(open_backend, storage, resto
 @pytest.mark.switches_ttl
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_clean_up_leaves_the_current_key(open_backend: BackendOpener, clock, kind):
-    """A flush does not change the current key, even if the clean-up removes other keys."""
+    """A flush that also removes the expired state of other keys does not change the current key."""
     backend = open_backend()
     ttl = mp.StateTtlConfig(timedelta(milliseconds=100))
     descriptor = type(KINDS[kind])("aging", *[int] if kind != "map" else [str, int])

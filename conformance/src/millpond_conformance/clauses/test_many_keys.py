@@ -87,7 +87,7 @@ def test_all_of_many_or_none(open_backend: BackendOpener):
 def test_contributions_to_many(open_backend: BackendOpener):
     """`add_many` adds each element to the key at its position.
 
-    This includes functions that Millpond knows and applies to the elements of a call first.
+    For a function that Millpond knows, it first combines the elements of the call.
     """
     backend = open_backend()
     plain: dict[Any, Any] = {functions.sum: lambda a, b: a + b, functions.last: lambda _, b: b,

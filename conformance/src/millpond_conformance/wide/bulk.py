@@ -13,7 +13,7 @@ class BulkSteps(CellSteps):
     """Steps for many keys at once. The model handles the keys one after the other."""
 
     def write_many(self, number: int, space: int, keys: tuple[int, ...], value: int) -> None:
-        """Write to a state of all `keys` by one call. A key may occur more than once.
+        """Change the state number `number` for each of `keys`, by one call. A key may occur twice.
 
         The call updates or clears values, or adds elements.
         """

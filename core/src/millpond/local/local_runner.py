@@ -137,8 +137,8 @@ def run(
         null_event_times: the treatment of a row whose event time is null. By default the function
             gets the row. ``drop`` drops the row, ``side_output`` outputs it to ``mp.DEAD_LETTERS``.
         idle_timeout: the time without rows after which the watermark follows the clock, as a
-            timedelta or in ms. The watermark moves before the next row. Rows that come later than
-            the clock may then be late. By default the watermark waits for rows.
+            timedelta or in ms. The watermark moves before the next row. A row whose event time is
+            behind the clock may then be late. By default the watermark waits for rows.
 
     Raises:
         ConfigError: the function cannot have dead letters, or ``idle_timeout`` is not positive.

@@ -45,7 +45,7 @@ class StoreReader(ABC):
     def scan(
         self, family: str, start: bytes, end: bytes | None
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """Iterate over rows like ``ByteStore.scan``, but without later writes."""
+        """Iterate over rows like ``ByteStore.scan``, as they were when the reader was opened."""
 
     @abstractmethod
     def close(self) -> None:

@@ -74,7 +74,7 @@ def _datetime_from_bytes(data: bytes) -> datetime:
 
 
 def _pack_datetime(value: Any) -> Any:
-    """Return the microseconds of an aware datetime, or a list of them for a naive datetime."""
+    """Return the microseconds of a datetime: an int, or a list with one int if it is naive."""
     value = _check_datetime(value)
     micros = micros_from_datetime(value)
     return micros if value.tzinfo is not None else [micros]

@@ -335,11 +335,11 @@ class NestedCarrier(Carrier):
 
 
 def _renamed_fields(declared: T.DataType, *, by_position: bool) -> T.DataType:
-    """Return `declared` with all parts nullable, and with fields named by position or by name.
+    """Return `declared` with all parts nullable. If `by_position`, name fields by position.
 
-    A cast to this type renames the fields, because Spark's cast matches fields by position. The SQL
-    of carriers needs names by position: if two of the user's names differ only in case, Spark
-    refuses SQL that uses one of them.
+    A cast to this type renames the fields, because Spark's cast matches fields by position. If two
+    of the user's names differ only in case, Spark refuses SQL that uses one of them. Names by
+    position avoid this.
     """
     if isinstance(declared, T.ArrayType):
         return T.ArrayType(_renamed_fields(declared.elementType, by_position=by_position))

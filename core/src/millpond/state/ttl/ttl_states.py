@@ -473,6 +473,6 @@ _WRAPPERS: dict[type, type[_TtlState]] = {
 
 
 def wrap_with_ttl(state: State, ttl: StateTtlConfig, times: TtlTimes) -> State:
-    """Return the wrapper of `state`, whose stored values have timestamps."""
+    """Wrap `state` in a state that applies the TTL. The values in `state` have timestamps."""
     wrapper = next(made for kind, made in _WRAPPERS.items() if isinstance(state, kind))
     return wrapper(state, ttl, times)
