@@ -16,7 +16,7 @@ import pytest
 import yaml
 from millpond import errors
 from millpond.spark import key_by
-from millpond_spark.metrics import batch_reports
+from millpond_spark.metrics import batch_reports, prometheus
 from millpond_spark.metrics.batch_metrics import SubtaskMetrics
 from prometheus_client import generate_latest
 
@@ -52,7 +52,7 @@ def free_port():
 
 def text_of(*batches):
     """Return the text that the endpoint serves after some batches of one subtask."""
-    families = batch_reports.Families()
+    families = prometheus.Families()
     for metrics in batches:
         subtask = SubtaskMetrics("totals", 0, 127, 1, {**COMMON, **metrics})
         families.record("orders", subtask)
@@ -115,7 +115,7 @@ def test_parts_of_names_become_labels():
 
 def test_gauges_of_an_ended_query_are_removed():
     """A query that has ended keeps its counters, and no other query loses a gauge."""
-    families = batch_reports.Families()
+    families = prometheus.Families()
     for query in ("ended", "other"):
         metrics = {**COMMON, "rows_in": 1, "snapshot_bytes": 2, "v.keys": 3}
         families.record(query, SubtaskMetrics("totals", 0, 127, 1, metrics))
@@ -135,15 +135,15 @@ def test_promtool_accepts_the_metrics():
 def test_each_metric_is_documented():
     """The page on Prometheus has a row for each metric of the endpoint."""
     page = (ROOT / "docs" / "how-to" / "prometheus.md").read_text()
-    served = batch_reports.Families().registry.collect()
+    served = prometheus.Families().registry.collect()
     names = [each.name + ("_total" if each.type == "counter" else "") for each in served]
-    assert len(names) > len(batch_reports.FAMILIES)
+    assert len(names) > len(prometheus.FAMILIES)
     assert [name for name in names if f"| `{name}` |" not in page] == []
 
 
 def served_names():
     """Return the names of all series that the endpoint may serve."""
-    families = batch_reports.Families()
+    families = prometheus.Families()
     found = set()
     for metric in families.registry.collect():
         ends = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"]}
