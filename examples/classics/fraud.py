@@ -45,7 +45,7 @@ def local(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def spark(lines: Any, key_by: Any) -> Any:
-    """Build the job; the rules are the second stream."""
+    """Build the job. In each micro-batch, the rules are processed before the order lines."""
     rules = lines.sparkSession.readStream.schema(SECOND_SCHEMA).json(SECOND_FOLDER)
     connected = key_by(lines, "customer").connect(rules, order_by="seq")
     return connected.process(Limits(), output=OUTPUT, uid="limits", order_by="arrival")

@@ -42,7 +42,8 @@ INPUT = """The input has a row for each order line of a shop:
 
 `local(rows)` runs the job without Spark and returns the results. `spark(lines, key_by)` builds the
 job on Spark and returns the DataFrame of the results. Its argument `lines` is a streaming DataFrame
-with the input, and `key_by` is the function of `millpond.spark`."""
+with the input, and `key_by` is the function of `millpond.spark`. [First job](../start.md) shows the
+rest of a script: the session, the source, the sink and the `checkpointLocation`."""
 CHECKED = """Millpond's repository has this job as `examples/classics/{name}.py`. The job is not in
 the packages that pip installs. In a clone of the repository, run
 `python examples/classics/run.py {name}`. The script generates the rows, runs the job locally and

@@ -43,7 +43,7 @@ def local(rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def spark(lines: Any, key_by: Any) -> Any:
-    """Build the job over a DataFrame with a watermark."""
+    """Build the job. It drops late rows, unless the stream has ``side_output_late_data``."""
     windowed = key_by(lines, "customer").window(SESSIONS)
     return windowed.aggregate(Basket(), tuple[int, int], output=OUTPUT, uid="sessions")
 
