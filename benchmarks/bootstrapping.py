@@ -115,7 +115,7 @@ def memory(process: psutil.Process) -> int:
 def processor_s(me: psutil.Process) -> float:
     """Return the processor time of a process and its children, such as Spark's JVM and workers."""
     times = (each.cpu_times() for each in (me, *me.children(recursive=True)))
-    return sum(each.user + each.system for each in times)
+    return float(sum(each.user + each.system for each in times))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ ARGUMENTS = {
     "values": "users' values, as columns or as tables keep them",
     "keys": "users' keys, as columns",
     "place": "a namespace as its table keeps it",
+    "decode_many": "users' keys",
     "row": "users' rows",
     "rows": "users' rows",
     "row_type": "declares rows of any type",

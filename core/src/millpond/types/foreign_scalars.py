@@ -14,7 +14,7 @@ _BEYOND = "it is outside the range of Python's datetime and timedelta"
 
 
 def python_scalar(value: Any) -> Any:
-    """Return a scalar of NumPy or pandas as a Python value; return None for NaT and NA.
+    """Return a scalar of NumPy or pandas as a Python value; return None for NaT, NA and masked.
 
     Return any other value unchanged. This includes scalars without an equal Python value: complex
     numbers, long doubles, records, periods, intervals, and durations in months or without a unit.
@@ -29,7 +29,7 @@ def python_scalar(value: Any) -> Any:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether `value` is NaT or NA. Millpond treats both as None."""
+    """Return whether `value` is NaT, NA or masked. Millpond treats all three as None."""
     try:
         return value is not None and python_scalar(value) is None
     except ValueError:
@@ -37,6 +37,8 @@ def is_missing(value: Any) -> bool:
 
 
 def _from_numpy(value: Any, numpy: Any) -> Any:
+    if value is numpy.ma.masked:
+        return None
     if isinstance(value, numpy.ndarray):
         return value if value.ndim else python_scalar(value[()])
     if not isinstance(value, numpy.generic):
