@@ -2,7 +2,7 @@
 
 import pytest
 from millpond import errors, windows
-from millpond_spark.api.derived_streams import WindowedStream
+from millpond_spark.api.windowed_stream import WindowedStream
 
 from tests.arguments.making import Last
 

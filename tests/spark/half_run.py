@@ -9,7 +9,7 @@ from millpond.config import RestoreConfig
 from millpond.functions.functions import SubtaskInfo
 from millpond.functions.row_conversion import as_row
 from millpond.functions.side_outputs import Output
-from millpond.operator.async_operator import operator_class_for
+from millpond.operator.operator_class import operator_class_for
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
 from millpond_spark.driver.savepoints import committed_handles

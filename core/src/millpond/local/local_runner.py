@@ -46,13 +46,13 @@ from millpond.local.local_inputs import (
     second_key_reader,
 )
 from millpond.operator.arrow_results import rows_of_table, table_of
-from millpond.operator.async_operator import operator_class_for
 from millpond.operator.opening import (
     Restorable,
     StartingPoint,
     open_keyed_backend,
     open_operator_backend,
 )
+from millpond.operator.operator_class import operator_class_for
 from millpond.operator.operators import (
     KeyedOperator,
     VectorizedOperator,

@@ -1,4 +1,4 @@
-"""The operator of asynchronous functions, whose calls overlap, and the choice of an operator."""
+"""The operator of asynchronous functions: the calls of different rows overlap."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from millpond.backend.journal import Journal, RowChanges
 from millpond.backend.timer_queue import Timer
 from millpond.clock import NoRow
 from millpond.errors import CallTimeoutError, ConfigError, StateInCallError, UserFunctionError
-from millpond.functions.async_functions import AsyncCalls, check_settings
-from millpond.functions.functions import Context, KeylessFunction, OperatorFunction, ProcessContext
+from millpond.functions.async_functions import check_settings
+from millpond.functions.functions import Context, KeylessFunction, ProcessContext
 from millpond.functions.timer_service import TimeDomain
 from millpond.functions.user_code import check_row, result_error, rows_of
-from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.operator.failures import users_method_behind
-from millpond.operator.operators import KeyedOperator, KeyedRow, ProcessOperator, VectorizedOperator
+from millpond.operator.operators import KeyedOperator, KeyedRow
 
 T = TypeVar("T")
 
@@ -490,13 +489,3 @@ _FOREIGN = (
     "because other rows are processed before the change might be undone: leave the other changes "
     "out, or on_error"
 )
-
-
-def operator_class_for(function: OperatorFunction) -> type[KeyedOperator]:
-    """Return the operator class that runs functions of the class of ``function``."""
-    if isinstance(function, AsyncCalls):
-        return AsyncOperator
-    if isinstance(function, KeylessFunction):
-        return ProcessOperator
-    vectorized = isinstance(function, VectorizedProcessFunction)
-    return VectorizedOperator if vectorized else KeyedOperator

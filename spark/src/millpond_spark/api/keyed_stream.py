@@ -34,9 +34,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from typing_extensions import Unpack, override
 
-from millpond_spark.api.derived_streams import PatternStream, WindowedStream
+from millpond_spark.api.bootstrapping import write_operator
 from millpond_spark.api.joined_columns import JoinedColumns
-from millpond_spark.api.operator_output import OperatorOutput, output_of_call, write_operator
+from millpond_spark.api.operator_output import OperatorOutput, output_of_call
+from millpond_spark.api.pattern_stream import PatternStream
 from millpond_spark.api.process_call import (
     ExecutionMode,
     NullKeys,
@@ -44,6 +45,7 @@ from millpond_spark.api.process_call import (
     ProcessCall,
     ProcessOptions,
 )
+from millpond_spark.api.windowed_stream import WindowedStream
 from millpond_spark.plan.column_arguments import (
     Choice,
     ColumnOrName,

@@ -1,4 +1,4 @@
-"""Plans of Spark that run an operator: its output with side outputs, or its part of a savepoint."""
+"""The DataFrame that a call of ``process`` returns, with methods for side outputs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from typing import Any
 import attrs
 import pandas as pd
 from millpond.arguments import check_type
-from millpond.config import Config
 from millpond.errors import ConfigError
 from millpond.functions.dead_letters import DEAD_LETTERS
 from millpond.functions.joins import LATE_RIGHT
 from millpond.functions.side_outputs import OutputTag
 from millpond.keygroups import spreading
-from millpond.operator.bootstrap import Bootstrap
-from millpond.savepoints.collect import merged_operator
-from millpond.savepoints.savepoint_file import SavedOperator, operator_from_json
-from millpond.snapshots.handles import SavepointHandle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.state import GroupState
 from pyspark.sql.types import StructType
@@ -28,7 +23,6 @@ from millpond_spark.driver.query_checks import watch_writer
 from millpond_spark.driver.query_start import warn_of_no_end, watch_operator, watermark_delay
 from millpond_spark.plan import timing
 from millpond_spark.plan.batch_identity import batch_column
-from millpond_spark.plan.column_arguments import Choice
 from millpond_spark.plan.layout_decision import restore_bounded
 from millpond_spark.plan.plan import OperatorPlan, key_group_column
 from millpond_spark.plan.pointer import POINTER_SCHEMA
@@ -43,7 +37,7 @@ from millpond_spark.values.schemas import (
 )
 from millpond_spark.values.side_outputs import SideRows, dead_letter_tag
 from millpond_spark.worker.shipping import ShippedPlan
-from millpond_spark.worker.task import PART_COLUMN, run_partition, run_subtask, write_part
+from millpond_spark.worker.task import run_partition, run_subtask
 
 Build = Callable[[Sequence[OutputTag]], DataFrame]
 """A function that gets tags of side outputs, and returns the DataFrame of an operator's output.
@@ -292,62 +286,3 @@ def _bounded_output(carried: DataFrame, plan: OperatorPlan) -> DataFrame:
         spread = spread.sortWithinPartitions(*plan.rows.carried_names(plan.key_positions))
     result = spread.mapInPandas(partition, plan.returned.schema())
     return plan.returned.restored(result)
-
-
-def write_operator(
-    df: DataFrame, keys: Sequence[Choice], job: Bootstrap, config: Config, target: SavepointHandle
-) -> SavedOperator:
-    """Write the rows `df` as the state of an operator into the savepoint `target`.
-
-    Returns:
-        The record of the operator's states, for the savepoint's metadata file.
-
-    Args:
-        df: the rows, none of which has a null key.
-        keys: the key columns.
-        job: the operator's uid, its number of key groups, and the function that fills its states.
-        config: the session's configuration.
-        target: the savepoint.
-    """
-    call = ProcessCall(df, keys, job.function, f"{PART_COLUMN} string", job.uid)
-    with config.locating_errors():
-        plan, extension = call.plan(config)
-        groups = job.max_parallelism
-        parallelism = min(plan.parallelism, groups)
-        plan = attrs.evolve(plan, parallelism=parallelism, max_parallelism=groups)
-        carried = carried_rows(extension.applied(df), plan, None)
-    # A state with values beyond 64 bits is stored in columns of another type. The job finds these
-    # values only while it writes. It then runs again, with the other type for these states.
-    exact: frozenset[str] = frozenset()
-    while True:
-        parts = _write_parts(carried, plan, target.storage.uri, exact)
-        wanted = frozenset(s.meta.name for part in parts for s in part.states if s.exact)
-        if all(state.exact == (state.meta.name in wanted) for p in parts for state in p.states):
-            return merged_operator(job.uid, parts)
-        exact = wanted
-
-
-def _write_parts(
-    carried: DataFrame, plan: OperatorPlan, place: str, exact: frozenset[str]
-) -> list[SavedOperator]:
-    """Run the job once, and return one record per Spark task: the states that the task wrote.
-
-    Args:
-        carried: the encoded rows, see ``carried_rows``.
-        plan: the operator's plan.
-        place: the savepoint's URI.
-        exact: the names of states to store in columns for values beyond 64 bits.
-    """
-    shipped = ShippedPlan.from_plan(plan)
-
-    def task(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        return write_part(shipped.load(), place, exact, frames)
-
-    spread = carried.repartition(spreading(plan.parallelism), LABEL_COLUMN)
-    keys = plan.rows.carried_names(plan.key_positions)
-    ordered = spread.sortWithinPartitions(GROUP_COLUMN, *keys)
-    written: Any = ordered.mapInPandas(task, f"{PART_COLUMN} string").collect()
-    texts = [row[0] for row in written]
-    if not texts:
-        texts = [text for frame in task(iter(())) for text in frame[PART_COLUMN]]
-    return list(map(operator_from_json, texts))

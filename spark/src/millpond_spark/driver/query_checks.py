@@ -43,7 +43,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millpond_spark.plan.batch_identity import note_batch
 from millpond_spark.plan.plan import OperatorPlan
 from millpond_spark.session import internals
-from millpond_spark.worker.shipping import BEHIND, hide_traceback
+from millpond_spark.worker.error_report import BEHIND, hide_traceback
 
 _OTHER_MODE = re.compile(
     r"applyInPandasWithState in (\w+) mode is not supported with (\w+) output mode"

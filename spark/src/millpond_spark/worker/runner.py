@@ -23,7 +23,7 @@ from millpond.functions.idleness import Idleness
 from millpond.functions.timer_service import MAX_TIMESTAMP, TimeDomain
 from millpond.functions.vectorized import VectorizedProcessFunction
 from millpond.operator.arrow_results import ResultTable, rows_of_table
-from millpond.operator.async_operator import operator_class_for
+from millpond.operator.operator_class import operator_class_for
 from millpond.operator.operators import (
     CHECKED_CALLS,
     KeyedOperator,

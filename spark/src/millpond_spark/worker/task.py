@@ -61,6 +61,7 @@ from millpond_spark.worker.committed_state import (
     layout_in_force,
     own_pointer,
 )
+from millpond_spark.worker.error_report import failed_before, readable_errors
 from millpond_spark.worker.gc_control import freeze_after_full_gc, gc_paused
 from millpond_spark.worker.local_copies import (
     executor_directory,
@@ -68,7 +69,6 @@ from millpond_spark.worker.local_copies import (
 )
 from millpond_spark.worker.outdated_files import Subtask
 from millpond_spark.worker.runner import SubtaskRunner, runner_of
-from millpond_spark.worker.shipping import failed_before, readable_errors
 
 _READS = (".value", ".get", ".contains")
 
