@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from itertools import chain, groupby, repeat
+from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -291,16 +290,20 @@ class SubtaskRunner:
             for _, mine in groupby(both, key=lambda row: row[2][0]):
                 yield runs_of(sorted(mine, key=itemgetter(1)))
             return
-        keyed = chain.from_iterable(map(self._ranked_rows, batches))
-        in_order_by: Any = partial(sorted, key=itemgetter(0)) if self._plan.order_by else iter
-        for _, own in groupby(keyed, key=lambda pair: pair[1][0]):
-            yield [("process_element", map(itemgetter(1), in_order_by(own)))]
+        if self._plan.order_by:
+            ranked = (row for batch in batches for row in self._ranked_rows(batch))
+            for _, own in groupby(ranked, key=lambda row: row[1][0]):
+                ordered = sorted(own, key=itemgetter(0))
+                yield [("process_element", (row for _, row in ordered))]
+            return
+        keyed_rows = (row for batch in batches for row in self._keyed_rows(batch))
+        for _, keyed in groupby(keyed_rows, key=itemgetter(0)):
+            yield [("process_element", keyed)]
 
     def _ranked_rows(self, batch: _Decoded) -> Iterable[tuple[Any, Keyed]]:
-        """Return the rows of a frame with their sort keys, which are empty without `order_by`."""
-        order = [batch.columns[at] for at in self._plan.order_by]
-        ranks = sort_keys(order) if order else repeat(())
-        return zip(ranks, self._keyed_rows(batch), strict=False)
+        """Return the rows of a frame with their sort keys."""
+        order = sort_keys([batch.columns[at] for at in self._plan.order_by])
+        return zip(order, self._keyed_rows(batch), strict=False)
 
     def _broadcast(
         self, codec: BroadcastCodec, frames: Iterable[pd.DataFrame], output: list[Any]
@@ -330,7 +333,7 @@ class SubtaskRunner:
     def _decoded(self, frames: Iterable[pd.DataFrame]) -> Iterator[_Decoded]:
         return (self._decode(frame) for frame in with_gc_between(frames) if len(frame))
 
-    def _decode(self, frame: pd.DataFrame) -> Any:
+    def _decode(self, frame: pd.DataFrame) -> _Decoded:
         codec, at = self._plan.rows, self._plan.event_time
         times = [] if at is None else codec.event_times(frame, at)
         texts = [] if self._plan.second is None else frame[SECOND_COLUMN].tolist()
@@ -402,10 +405,13 @@ class VectorizedRunner(SubtaskRunner):
     operator: VectorizedOperator
 
     @override
-    def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[Any]:
+    def _batches(self, frames: Iterable[pd.DataFrame]) -> Iterator[RowFrame]:
         if self._plan.order_by:
             frames = in_order(frames, self._sort_keys)
-        return self._decoded(frames)
+        names = self._plan.rows.carried_names(self._plan.key_positions)
+        for frame in with_gc_between(frames):
+            if len(frame):
+                yield self._frame(in_key_order(frame, names, GROUP_COLUMN))
 
     @override
     def _process(self, frame: RowFrame, output: list[Any]) -> Iterator[pd.DataFrame]:
@@ -428,11 +434,9 @@ class VectorizedRunner(SubtaskRunner):
         except OutputTypeError as error:
             raise self.operator.output_error(error) from error
 
-    @override
-    def _decode(self, frame: pd.DataFrame) -> RowFrame:
+    def _frame(self, frame: pd.DataFrame) -> RowFrame:
+        """Decode `frame`, an encoded frame whose rows are sorted by key."""
         plan, rows = self._plan, self._plan.rows
-        names = rows.carried_names(plan.key_positions)
-        frame = in_key_order(frame, names, GROUP_COLUMN)
         carried = [rows.carried_values(frame, each) for each in plan.key_positions]
         # A filler replaces a null key, and may equal another key. So the masks of nulls count too.
         columns = [each for pair in carried for each in pair if each is not None]
