@@ -248,8 +248,13 @@ class SingleKeyBackend(SubtaskStates):
         )
 
 
-_MOST_FINISHED = 128
-"""The number of finished keys with state in memory. Few, because a single value may be large."""
+_MOST_FINISHED = 256
+"""The number of finished keys and values in memory. Few, because a single value may be large."""
+
+
+def _values_in(entry: Any) -> int:
+    """Return the number of values in an entry, which may be a list or a map."""
+    return len(entry) if isinstance(entry, (dict, list)) else 1
 
 
 class FillingBackend(SingleKeyBackend):
@@ -267,7 +272,7 @@ class FillingBackend(SingleKeyBackend):
     def __init__(self, parameters: KeyedBackendParameters, sink: Sink) -> None:
         self._sink = sink
         self._finished: dict[str, list[tuple[int, Any, Any]]] = {}
-        self._keys = 0
+        self._held_values = 0
         super().__init__(parameters)
 
     @override
@@ -278,9 +283,10 @@ class FillingBackend(SingleKeyBackend):
             if isinstance(table, _SingleKeyTable) and table.entries:
                 finished = self._finished.setdefault(name, [])
                 finished.append((held.held_group, held.held, table.entries))
+                self._held_values += sum(map(_values_in, table.entries.values()))
                 table.entries = {}
-        self._keys += 1
-        if self._keys >= _MOST_FINISHED:
+        self._held_values += 1
+        if self._held_values >= _MOST_FINISHED:
             self._pass_on()
 
     def finish(self) -> None:
@@ -292,7 +298,7 @@ class FillingBackend(SingleKeyBackend):
         for name, finished in self._finished.items():
             for group, keys in groupby(finished, key=itemgetter(0)):
                 self._sink(name, group, self._rows(name, group, list(keys)))
-        self._finished, self._keys = {}, 0
+        self._finished, self._held_values = {}, 0
         for name, table in self.states.tables.items():
             if isinstance(table, MemoryTimerRows):
                 for prefix, rows in table.freeze().items():

@@ -90,16 +90,19 @@ class LocalRows(KeyedRows):
         rows = self.rows if isinstance(self.rows, pa.Table) else list(map(as_row, self.rows))
         select = key_reader(self.key, "key")
         if kind is None:
-            first = next(iter(_rows_of(rows[:1])), None)
-            if first is None:
+            if not len(rows):
                 expected = "the type of the keys, as there is no row to infer it from"
                 raise ArgumentTypeError("key_type", expected, "None")
-            kind = infer_key_type(select(first))
-        settings = {"key_type": kind, "max_parallelism": job.max_parallelism}
+            first = rows_of_table(rows[:1]) if isinstance(rows, pa.Table) else rows
+            kind = infer_key_type(select(next(iter(first))))
         with (
             SpooledRows() as spooled,
             open_filling_backend(
-                spooled.add, **settings, config=job.config, place=job.uid
+                spooled.add,
+                key_type=kind,
+                max_parallelism=job.max_parallelism,
+                config=job.config,
+                place=job.uid,
             ) as backend,
             open_operator_backend(config=job.config) as own,
         ):
@@ -119,27 +122,34 @@ class LocalRows(KeyedRows):
             yield from _in_order(rows_of_table(part), select, current)
 
 
-def _rows_of(rows: Any) -> Iterable[Any]:
-    return rows_of_table(rows) if isinstance(rows, pa.Table) else rows
+_SLICE = 1 << 16
+"""The number of rows that are Python objects at the same time while their keys are read."""
 
 
 def _by_group(
     rows: pa.Table, select: Callable[[Any], Any], key: KeyOfRow, current: CurrentKey
 ) -> Iterator[pa.Table]:
     """Divide a table by key group. The rows of a key group keep their order."""
-    names = [key] if isinstance(key, str) else () if callable(key) else list(key)
-    known = bool(names) and set(names) <= set(rows.column_names)
-    keys, groups = rows.select(names) if known else rows, []
+    keys = _key_columns(rows, key)
+    groups = []
     for start in range(0, rows.num_rows, _SLICE):
         part = rows_of_table(keys.slice(start, _SLICE))
-        found = pa.array([checked_key(current, select(row))[1] for row in part], pa.int32())
-        groups.append(found)
+        found = [checked_key(current, select(row))[1] for row in part]
+        groups.append(pa.array(found, pa.int32()))
     column = pa.chunked_array(groups, pa.int32()).combine_chunks()
     order = pc.sort_indices(column)  # a stable sort
     runs, start, whole = pc.run_end_encode(column.take(order)), 0, rows.combine_chunks()
     for end in runs.run_ends.to_pylist():
         yield whole.take(order[start:end])
         start = end
+
+
+def _key_columns(rows: pa.Table, key: KeyOfRow) -> pa.Table:
+    """Return only the columns of the key, if the table has all of them by name."""
+    if callable(key):
+        return rows
+    names = [key] if isinstance(key, str) else list(key)
+    return rows.select(names) if set(names) <= set(rows.column_names) else rows
 
 
 def _in_order(
@@ -151,9 +161,6 @@ def _in_order(
     addresses = current.addresses([key for key, _ in keyed], [group for _, group in keyed])
     for at in sorted(range(len(rows)), key=addresses.__getitem__):
         yield (*keyed[at], rows[at], None)
-
-
-_SLICE = 1 << 16
 
 
 @attrs.frozen
@@ -248,10 +255,10 @@ class SavepointWriter:
         Args:
             uid: the operator's uid. A job finds the state by this uid.
             rows: on Spark, ``key_by(df, …)`` of a DataFrame that is not streaming. Each task writes
-                the state of a subtask, with one key at a time in memory. Without Spark, rows in any
-                form that ``mp.local.run`` accepts. A table takes the least memory, because it is
-                processed by key group. Other rows are sorted by key in memory, and an iterator is
-                consumed immediately.
+                the state of a subtask, with the state of few keys at a time in memory. Without
+                Spark, rows in any form that ``mp.local.run`` accepts. A table takes the least
+                memory, because it is processed by key group. Other rows are sorted by key in
+                memory, and an iterator is consumed immediately.
             states: the states to fill, each from the column of the same name. A null changes
                 nothing. A value state takes the value, from one row per key. A list state takes all
                 elements of a list, a map state all entries of a map. Other states add the value.

@@ -87,7 +87,7 @@ def _named(row: Any, names: tuple[str, ...]) -> Iterable[tuple[str, Any]]:
 
 
 def _array_value(array: Any, what: str) -> Any:
-    """Convert an array of NumPy or pandas to a list; an array without dimensions, to its value."""
+    """Convert an array of NumPy or pandas to a list."""
     kind = getattr(getattr(array, "dtype", None), "kind", "O")
     if kind == "V" or (array.ndim > 1 and library_of(array) == "numpy"):
         return [_python_value(held, what) for held in array]

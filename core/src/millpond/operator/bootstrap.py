@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any, Generic, NoReturn, TypeAlias
 
@@ -166,20 +166,18 @@ def fill_states(
         backend.finish()
 
 
-def _one_object_a_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterable[BootstrapRow]:
-    """Return the rows such that all rows of a key have the same key object.
+def _one_object_a_key(rows: Iterable[BootstrapRow], codec: KeyCodec) -> Iterator[BootstrapRow]:
+    """Yield the rows. All rows of a key get the same key object.
 
     Python may find two keys equal whose bytes differ, or two keys unequal whose bytes are equal.
     """
     if codec.exact:
-        return rows
-    by_key = groupby(rows, key=lambda row: codec.encode(row[0]))
-    return (
-        (first[0], *row[1:])
-        for _, mine in by_key
-        for first in (next(mine),)
-        for row in chain((first,), mine)
-    )
+        yield from rows
+        return
+    for _, mine in groupby(rows, key=lambda row: codec.encode(row[0])):
+        first = next(mine)
+        for row in chain((first,), mine):
+            yield (first[0], *row[1:])
 
 
 def filled_view(backend: FillingBackend, spooled: SpooledRows) -> RowsView:

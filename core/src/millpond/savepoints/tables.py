@@ -451,7 +451,6 @@ def _write_rows(
     groups = len(view.key_group_range)
     progress = ProgressLog(lambda done: f"{uid}: wrote {done} of {groups} key groups")
     for group in view.key_group_range:
-        progress.add(1)
         for name, rows in view.live_rows(group):
             task.check()
             for start in range(0, len(rows), _ROW_GROUP):
@@ -460,4 +459,5 @@ def _write_rows(
                 except (UnfitError, pa.ArrowInvalid):
                     return name
                 writers[name].add(batch, group)
+        progress.add(1)
     return ""
