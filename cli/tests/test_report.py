@@ -22,8 +22,8 @@ from millpond_cli.report.page import duration_text
 from millpond_cli.report.state_figures import (
     LargeKey,
     OperatorFigures,
+    SizeFigures,
     StateFigures,
-    StateSize,
     TimerFigures,
 )
 from millpond_cli.targets import catalog_of, stored_operators
@@ -265,7 +265,7 @@ def test_advice_on_batches(batches, said):
 def at(checkpoint, **states):
     """Return the sizes of states at a checkpoint, from their keys and bytes."""
     sizes = {
-        name: StateSize(rows=5, keys=keys, bytes=size) for name, (keys, size) in states.items()
+        name: SizeFigures(rows=5, keys=keys, bytes=size) for name, (keys, size) in states.items()
     }
     return StatesAt(checkpoint, sizes)
 

@@ -32,10 +32,7 @@ from millpond.spi.parameters import PluginHooks
 from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.state.interfaces import ListState
 from millpond.state.state_meta import StateMeta
-from millpond.types import (
-    KeyCodec,
-    Outcome,
-)
+from millpond.types import KeyCodec, Outcome
 from typing_extensions import TypeVar, override
 
 K = TypeVar("K", default=Any)
@@ -118,30 +115,39 @@ def check_function(
         config: names the plugins that may provide serializers.
         operator_states: the metadata of the stored operator states.
     """
-    backend = open_batch_backend(key_type=str, config=config, place="check")
-    own = _OperatorRecorder(backend.parameters.registry)
-    keyed = RuntimeContext(SubtaskInfo("check"), backend)
+    with open_batch_backend(key_type=str, config=config, place="check") as backend:
+        own = _OperatorRecorder(backend.parameters.registry)
+        _open(function, RuntimeContext(SubtaskInfo("check"), backend), own)
+        opened = {
+            meta.name: (meta, state.descriptor, state.namespace_codec)
+            for meta in backend.states.metas()
+            if (state := backend.states.known(meta.name))
+        }
+    return [
+        *_findings(opened, {meta.name: meta for meta in stored}),
+        *_findings(own.declared, {meta.id: meta for meta in operator_states}),
+    ]
+
+
+def _open(function: KeyedFunction, keyed: RuntimeContext, own: _OperatorRecorder) -> None:
+    """Call the methods of a function that ask for states."""
     if isinstance(function, ListCheckpointed):
         own.get_list_state(list_descriptor(function))
     everything = KeyGroupRange(0, MAX_KEY_GROUPS - 1)
     initialize_state(function, StateInitializationContext(False, None, own, keyed, everything))
     function.open(keyed)
-    opened = {
-        meta.name: (meta, state.descriptor, state.namespace_codec)
-        for meta in backend.states.metas()
-        if (state := backend.states.known(meta.name))
-    }
-    findings = []
-    by_name: dict[object, Any] = {meta.name: meta for meta in stored}
-    by_id: dict[object, Any] = {meta.id: meta for meta in operator_states}
-    every: Any = ((opened, by_name), (own.declared, by_id))
-    for declared, known in every:
-        for each, state in declared.items():
-            new = Finding(state[0].name, "", str(state[0].value), "new")
-            findings.append(_judge(known[each], *state) if each in known else new)
-        unused = [meta for each, meta in known.items() if each not in declared]
-        findings += [Finding(meta.name, str(meta.value), "", "unused") for meta in unused]
-    return findings
+
+
+def _findings(declared: dict[Any, Any], stored: dict[Any, Any]) -> list[Finding]:
+    """Return a verdict on each declared state, and on each stored state that is not declared."""
+    found = []
+    for name, (meta, *declaration) in declared.items():
+        if name in stored:
+            found.append(_judge(stored[name], meta, *declaration))
+        else:
+            found.append(Finding(meta.name, "", str(meta.value), "new"))
+    unused = [meta for name, meta in stored.items() if name not in declared]
+    return found + [Finding(meta.name, str(meta.value), "", "unused") for meta in unused]
 
 
 def _judge(

@@ -10,7 +10,7 @@ from millpond.backend.timer_queue import timer_state
 from millpond.functions.timer_service import TimeDomain
 
 from millpond_cli.report.history import BatchFigures, StaleFiles, StatesAt
-from millpond_cli.report.state_figures import OperatorFigures, StateFigures, StateSize
+from millpond_cli.report.state_figures import OperatorFigures, SizeFigures, StateFigures
 
 MIB, SECOND_MS = 1 << 20, 1000
 
@@ -89,7 +89,7 @@ def _growth(operator: OperatorFigures, growth: Sequence[StatesAt]) -> Iterator[A
         return
     first, last = growth[0], growth[-1]
     for state in operator.states:
-        before, after = first.states.get(state.name, StateSize()), last.states[state.name]
+        before, after = first.states.get(state.name, SizeFigures()), last.states[state.name]
         if after.bytes > MIB and after.bytes > 1.5 * before.bytes:
             yield Advice(
                 f"The state {state.name!r} has grown from {before.bytes:,} to {after.bytes:,} "
@@ -98,7 +98,7 @@ def _growth(operator: OperatorFigures, growth: Sequence[StatesAt]) -> Iterator[A
             )
 
 
-def _cause(state: StateFigures, before: StateSize, after: StateSize) -> str:
+def _cause(state: StateFigures, before: SizeFigures, after: SizeFigures) -> str:
     """Return why a state has grown: by timers, one key, keys, or bytes per key; and what to do."""
     if after.keys is None:
         return (

@@ -13,7 +13,7 @@ from millpond.snapshots.catalog import Catalog, complete_parts
 
 from millpond_cli.inspection.orphans import delete_file, orphans
 from millpond_cli.inspection.stored_operator import StoredOperator, operator_of_parts
-from millpond_cli.report.state_figures import OperatorFigures, StateSize, operator_figures
+from millpond_cli.report.state_figures import OperatorFigures, SizeFigures, operator_figures
 
 if TYPE_CHECKING:
     from millpond_spark.metrics.batch_metrics import OperatorMetrics
@@ -36,13 +36,13 @@ class StatesAt:
     """The sizes of an operator's states at a checkpoint, by name."""
 
     checkpoint_id: int
-    states: dict[str, StateSize]
+    states: dict[str, SizeFigures]
 
     @classmethod
     def from_figures(cls, figures: OperatorFigures) -> StatesAt:
         """Return the sizes of the states in the figures of a checkpoint."""
         sizes = {
-            each.name: StateSize(rows=each.rows, keys=each.keys, bytes=each.bytes)
+            each.name: SizeFigures(rows=each.rows, keys=each.keys, bytes=each.bytes)
             for each in figures.states
         }
         return cls(figures.checkpoint_id, sizes)

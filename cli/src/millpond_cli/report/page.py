@@ -19,7 +19,7 @@ from millpond_cli.report.state_figures import (
     HOUR_MS,
     GroupFigures,
     OperatorFigures,
-    StateSize,
+    SizeFigures,
 )
 
 if TYPE_CHECKING:
@@ -121,11 +121,11 @@ def _heaviest_groups(figures: OperatorFigures) -> list[tuple[int, GroupFigures]]
     return nlargest(HEAVIEST, figures.groups.items(), key=lambda each: each[1].bytes)
 
 
-def _grown(report: OperatorReport) -> list[tuple[str, StateSize, StateSize]]:
+def _grown(report: OperatorReport) -> list[tuple[str, SizeFigures, SizeFigures]]:
     """Return the name and the first and last size of each state; empty for one checkpoint."""
     if len(report.growth) <= 1:
         return []
-    first, last, none = report.growth[0].states, report.growth[-1].states, StateSize()
+    first, last, none = report.growth[0].states, report.growth[-1].states, SizeFigures()
     return [(name, first.get(name, none), now) for name, now in last.items()]
 
 
@@ -175,7 +175,7 @@ def _bytes_of_states(report: OperatorReport) -> dict[str, list[int]]:
     """Return the sizes of the largest states at the checkpoints of `growth`, by name."""
     newest = report.growth[-1].states
     names = nlargest(len(plots.COLORS), newest, key=lambda name: newest[name].bytes)
-    none = StateSize()
+    none = SizeFigures()
     return {name: [each.states.get(name, none).bytes for each in report.growth] for name in names}
 
 

@@ -44,7 +44,7 @@ class LargeKey:
 
 
 @attrs.define(kw_only=True)
-class StateSize:
+class SizeFigures:
     """The size of one state: of all subtasks, or of one.
 
     Attributes:
@@ -62,7 +62,7 @@ class StateSize:
         """The mean size of a key's state; None without keys."""
         return self.bytes / self.keys if self.keys else None
 
-    def add(self, other: StateSize) -> None:
+    def add(self, other: SizeFigures) -> None:
         """Add the size of another part of the state."""
         self.rows += other.rows
         self.bytes += other.bytes
@@ -70,7 +70,7 @@ class StateSize:
 
 
 @attrs.define
-class StateFigures(StateSize):
+class StateFigures(SizeFigures):
     """The figures of one state, over all subtasks.
 
     Attributes:
@@ -112,7 +112,7 @@ class SubtaskFigures:
     stored_bytes: int | None
     rows: int = 0
     bytes: int = 0
-    states: dict[str, StateSize] = attrs.field(factory=dict)
+    states: dict[str, SizeFigures] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -230,7 +230,7 @@ def _add_part(
         state = figures[meta.name]
         for rows in contents.state_rows(meta.name):  # the rows of one key group
             state.expired += len(rows) - len(live_rows(meta, rows, now))
-            size = StateSize(rows=len(rows), keys=None, bytes=_size(rows))
+            size = SizeFigures(rows=len(rows), keys=None, bytes=_size(rows))
             if meta.kind is StateKind.TIMER:
                 start, end = layout.group_bytes, layout.group_bytes + TIMESTAMP_BYTES
                 mine = times.setdefault(meta.name, array("q"))
@@ -238,7 +238,7 @@ def _add_part(
             else:
                 size.keys = _count_keys(state, rows, part, layout)
             state.add(size)
-            subtask.states.setdefault(meta.name, StateSize()).add(size)
+            subtask.states.setdefault(meta.name, SizeFigures()).add(size)
             group = found.groups.setdefault(layout.group_of(rows[0][0]), GroupFigures())
             for total in (subtask, group):
                 total.rows += size.rows
