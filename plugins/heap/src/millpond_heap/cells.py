@@ -121,7 +121,7 @@ class HeapCellTable(HeapTable, CellTable):
         current, sharing = self.current, self.sharing
         changed_keys = self._changes_of(current.key_group, namespace)
         before = 0 if changed_keys is None else changed_keys.get(current.address, 0)
-        if sharing is None:
+        if sharing is None:  # a put is not needed: read and append take 1.4 µs instead of 1.6
             stored += values
         else:
             if not sharing.claim((current.key_group, namespace, current.address)):

@@ -76,8 +76,7 @@ class HeapMapTable(HeapTable, MapTable):
     def put(self, namespace: Any, key: Any, value: Any) -> None:
         current = self.current
         by_key = self._writable(namespace).setdefault(namespace, {})
-        if self.sharing is not None:
-            self._copy_map_if_shared(by_key, namespace)
+        self._copy_map_if_shared(by_key, namespace)
         entries = by_key.get(current.address)
         if entries is None:
             entries = by_key[current.address] = self._new_map()

@@ -44,8 +44,7 @@ class RawListState(RawState, MergesNamespaces, ListState[Any]):
     def add(self, value: Any, ttl: timedelta | None = None) -> None:
         if ttl is not None:
             raise no_ttl_error(self._place)
-        checked = value if type(value) is self._trusted else self._check(value)
-        self._table.append(self._namespace, [checked])
+        self._table.append(self._namespace, [self._check(value)])
 
     @override
     def add_all(self, values: Iterable[Any], ttl: timedelta | None = None) -> None:

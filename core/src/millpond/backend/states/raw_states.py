@@ -338,9 +338,7 @@ class RawMapState(RawState, MapState[Any, Any]):
     def put(self, key: Any, value: Any, ttl: timedelta | None = None) -> None:
         if ttl is not None:
             raise no_ttl_error(self._place)
-        prepared = self._key(key)
-        checked = value if type(value) is self._trusted else self._value(value)
-        self._table.put(self._namespace, prepared, checked)
+        self._table.put(self._namespace, self._key(key), self._value(value))
 
     @override
     def put_all(self, entries: Mapping[Any, Any], ttl: timedelta | None = None) -> None:
