@@ -148,18 +148,10 @@ def measuring(found: dict[str, float]) -> Iterator[None]:
 
 def on_spark(keys: int, folder: Path, found: dict[str, float]) -> None:
     """Write a savepoint from a DataFrame, after a small one in the same session."""
-    from millpond.spark import configure, key_by  # noqa: PLC0415 - only for this case
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - only for this case
+    from cases import session  # noqa: PLC0415 - only for this case
+    from millpond.spark import key_by  # noqa: PLC0415 - only for this case
 
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.log.level", "ERROR")
-    )
-    configure(builder, parallelism=SUBTASKS)
-    spark = builder.getOrCreate()
+    spark = session("millpond-heap", folder / "checkpoint")
     key = "concat('customer-', lpad(cast(id as string), 8, '0')) key"
 
     def write(count: int, path: Path) -> None:
