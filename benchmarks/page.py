@@ -386,6 +386,7 @@ def peers(reports: list[dict[str, Any]]) -> list[str]:
 TABLES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "comparison": ("throughput", comparison),
     "rounds": ("throughput", lambda found: [str(max(each.get("rounds", 1) for each in found))]),
+    "warm_up": ("throughput", lambda found: [str(found[0]["warm_up"])]),
     "peers": ("peers", peers),
     "small": ("small", small),
     "small_warm_up": ("small", lambda found: [str(found[0]["warm_up"])]),

@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("out/bench"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=12, help="that count, in a round")
-    parser.add_argument("--warm-up", type=int, default=160)
+    parser.add_argument("--warm-up", type=int, default=80)
     parser.add_argument("--grown-batches", type=int, default=12)
     parser.add_argument("--grown-warm-up", type=int, default=40)
     parser.add_argument("--only", default="large,small,growth")
