@@ -5,7 +5,7 @@ The address of a map is the beginning of the physical keys of its entries.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from typing_extensions import override
@@ -16,38 +16,6 @@ from millpond.spi.keys import end_of_prefix
 from millpond.spi.portable_rows import Changes
 from millpond.spi.tables import ABSENT, MapTable
 from millpond.types import KeyCodec, TypeSerializer
-
-
-class _Begun:
-    """The changes of a map since an iteration has yielded its first entry.
-
-    Attributes:
-        added: the keys that were added to the buffer since then.
-        removed: the other keys that were removed since then. If such a key is put again, it does
-            not count as added.
-    """
-
-    __slots__ = ("added", "removed")
-
-    def __init__(self) -> None:
-        self.added: set[bytes] = set()
-        self.removed: set[bytes] = set()
-
-    def note(self, key: bytes, *, held: bool, removed: bool) -> None:
-        """Note that the entry of `key` is about to change.
-
-        Args:
-            key: the encoded map key.
-            held: whether the buffer contains the entry.
-            removed: whether the entry is about to be removed.
-        """
-        if not removed:
-            if not held and key not in self.removed:
-                self.added.add(key)
-        elif key in self.added:
-            self.added.discard(key)
-        elif held:
-            self.removed.add(key)
 
 
 class BufferedMapTable(BufferedTable, MapTable):
@@ -80,7 +48,6 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._rows: dict[tuple[bytes, bytes], bytes] = {}  # only for values that may be large
         self._drained: dict[bytes, bytes] = {}
         self._cleared: set[bytes] = set()
-        self._begun: dict[bytes, list[_Begun]] = {}  # iterations that have yielded one entry
 
     @override
     def prepare_key(self, key: Any) -> Any:
@@ -152,22 +119,21 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._dirty[place] = cost
         if row is not None:
             self._rows[place] = row
-        if self._begun:
-            held = key in self._maps.get(address, ())
-            for walk in self._begun.get(address, ()):
-                walk.note(key, held=held, removed=value is ABSENT)
         self._hold(address, key, value)
 
     def _merged(self, address: bytes) -> Iterator[tuple[bytes, Any]]:
         """Iterate over encoded map keys and values; the caller may change entries at the same time.
 
         The iteration yields stored entries first, in chunks, and then the entries that exist only
-        in the buffer. A buffered value replaces a stored one. ``buffered`` contains the keys that
-        were in the buffer at the beginning and that no chunk has contained so far, so no key is
-        yielded twice. A chunk is valid as long as ``_maps`` is the same object. A flush replaces
-        ``_maps``, and then each entry is read again.
+        in the buffer. A buffered value replaces a stored one. A chunk is valid as long as ``_maps``
+        is the same object. A flush replaces ``_maps``, and then each entry is read again.
+
+        ``buffered`` contains the buffered keys that were not yielded yet, so no key is yielded
+        twice. The keys are listed only when the caller asks for a second entry. So a caller that
+        always takes only the first entry, such as a queue, does not wait for the list.
         """
-        buffered: dict[bytes, None] | None = None  # set when the caller has got an entry
+        entries = self._maps.get(address, {})  # a flush does not change this object
+        buffered: dict[bytes, None] | None = None
         deserialize = self._serializer.deserialize
         for chunk in self._chunks(address):
             maps = self._maps
@@ -180,16 +146,21 @@ class BufferedMapTable(BufferedTable, MapTable):
                     value = deserialize(data) if unread else self._value(address, key)
                 except Exception as error:
                     raise self._unreadable(full, error) from error
-                if buffered is None:
-                    if value is ABSENT:
-                        self._drained[address] = full
-                        continue
-                    buffered = yield from self._first(address, key, value)
-                    continue
-                buffered.pop(key, None)
                 if value is not ABSENT:
                     yield key, value
-        yield from self._unstored(address, buffered)
+                    buffered = dict.fromkeys(entries) if buffered is None else buffered
+                    buffered.pop(key, None)
+                elif buffered is None:
+                    self._drained[address] = full
+        if buffered is None and entries:
+            first = next(iter(entries))
+            yield first, entries[first]
+            buffered = dict.fromkeys(entries)
+            buffered.pop(first, None)
+        for key in buffered or ():
+            value = self._value(address, key)
+            if value is not ABSENT:
+                yield key, value
 
     def _chunks(self, address: bytes) -> Iterable[list[tuple[bytes, bytes]]]:
         """Iterate over lists of a map's stored rows, without rows that are known to be removed."""
@@ -198,47 +169,6 @@ class BufferedMapTable(BufferedTable, MapTable):
             return ()
         start = self._drained.get(address, address)
         return self._buffer.chunks(self._family, start, end_of_prefix(address))
-
-    def _first(
-        self, address: bytes, key: bytes, value: Any
-    ) -> Generator[tuple[bytes, Any], None, dict[bytes, None]]:
-        """Yield the first entry of an iteration; return the other keys that were buffered then.
-
-        The keys are listed only when the caller asks for a second entry. So a caller that always
-        takes only the first entry, such as a queue, does not wait for the list.
-        """
-        entries = self._maps.get(address, {})  # a flush does not change this object
-        begun = _Begun()
-        self._begun.setdefault(address, []).append(begun)
-        try:
-            yield key, value
-        finally:
-            walks = self._begun.get(address, [])
-            if begun in walks:
-                walks.remove(begun)
-            if not walks:
-                self._begun.pop(address, None)
-        buffered = dict.fromkeys(each for each in entries if each not in begun.added)
-        buffered.pop(key, None)
-        return buffered
-
-    def _unstored(
-        self, address: bytes, buffered: dict[bytes, None] | None
-    ) -> Iterator[tuple[bytes, Any]]:
-        """Yield the buffered entries that are not stored.
-
-        `buffered` is None if the iteration has not yielded an entry yet.
-        """
-        if buffered is None:
-            entries = self._maps.get(address, {})
-            first = next(iter(entries), None)
-            if first is None:
-                return
-            buffered = yield from self._first(address, first, entries[first])
-        for key in buffered:
-            value = self._value(address, key)
-            if value is not ABSENT:
-                yield key, value
 
     @override
     def place(self, namespace: Any) -> bytes:
@@ -311,4 +241,3 @@ class BufferedMapTable(BufferedTable, MapTable):
         self._rows = {}
         self._drained = {}
         self._cleared = set()
-        self._begun = {}  # these iterations use the old objects, which no longer change
