@@ -1,9 +1,10 @@
 """Savepoints that are collected from the snapshots of an operator, part by part."""
 
 import millpond as mp
+import pyarrow.parquet as pq
 import pytest
 from millpond.plugins import get_registry
-from millpond.savepoints import collect
+from millpond.savepoints import collect, tables
 from millpond.savepoints.collect import collect_savepoint
 
 COUNT = mp.ValueStateDescriptor("count", int)
@@ -57,3 +58,18 @@ def test_parts_make_the_whole(tmp_path, monkeypatch, backend, strategy, wide):
             found[key] = state.value()
     expected = {key: 2 if number < 250 else 1 for number, key in enumerate(KEYS)}
     assert found == expected | ({wide: 1 << 80} if wide else {})
+
+
+def test_tables_of_an_earlier_attempt_are_deleted(tmp_path, monkeypatch):
+    """If a late integer needs the exact form, the folder has no table of the attempt before it."""
+    monkeypatch.setattr(tables, "_FILE_BYTES", 1 << 18)
+    samples = mp.ValueStateDescriptor("samples", list[int])
+    last = max(KEYS, key=lambda key: mp.assign_to_key_group(key, 128))
+    with mp.open_keyed_backend("heap", key_type=str, max_parallelism=128, place="op") as opened:
+        state = opened.get_partitioned_state(samples)
+        for key in KEYS:
+            opened.set_current_key(key)
+            state.update([1 << 80 if key == last else 1 << 62] * 100)
+        storage = mp.checkpoint_storage(str(tmp_path))
+        place = tmp_path / opened.savepoint(1, storage).result().handle.folder
+    assert sorted(pq.read_table(place / "op" / "samples")["key"].to_pylist()) == sorted(KEYS)

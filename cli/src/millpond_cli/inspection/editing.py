@@ -15,7 +15,7 @@ import pyarrow as pa
 from millpond.errors import MillpondError, StateTypeError, brief
 from millpond.savepoints.collect import RowsInMemory
 from millpond.savepoints.operator_tables import save_operator_states
-from millpond.savepoints.savepoint_file import Savepoint, reserved, write_savepoint
+from millpond.savepoints.savepoint_file import Savepoint, reserved
 from millpond.savepoints.table_rows import TableCodec
 from millpond.savepoints.tables import save_operator
 from millpond.snapshots.handles import SavepointHandle
@@ -84,14 +84,14 @@ def edit_value(
     codec = operator.codec(meta.name, exact=True)
     changes, edited = _Editor(operator, meta, codec, edit).changes(contents)
     contents.load_rows(meta.name, changes)
-    with reserved(target, [each.uid for each in operators]):
+    with reserved(target, [each.uid for each in operators]) as reservation:
         saved = []
         for each in operators:
             view = (contents if each is operator else each.contents()).freeze()
             keyed = save_operator(view, target, each.uid, SnapshotTask())
             states = save_operator_states(target, each.uid, each.operator_states())
             saved.append(attrs.evolve(keyed, operator_states=states))
-        write_savepoint(target, Savepoint(operator.checkpoint_id, tuple(saved)))
+        reservation.complete(Savepoint(operator.checkpoint_id, tuple(saved)))
     return edited
 
 

@@ -50,9 +50,6 @@ from millpond.savepoints.savepoint_file import (
     Savepoint,
     read_savepoint,
     reserved,
-    state_folder,
-    write_savepoint,
-    written_files,
 )
 from millpond.savepoints.tables import SpooledRows, save_operator
 from millpond.snapshots.handles import SavepointHandle
@@ -368,7 +365,7 @@ class SavepointWriter:
             raise ConfigError("operators", reason, "write(...)")
         config = self._chosen_config(path)
         target = get_registry(config.plugins).savepoint(path, config)
-        with reserved(target, self._operators):
+        with reserved(target, self._operators) as reservation:
             saved = []
             for uid, operator in self._operators.items():
                 if isinstance(operator, KeptOperator):
@@ -377,8 +374,7 @@ class SavepointWriter:
                 assert self._max_parallelism is not None
                 job = Bootstrap(uid, operator.function, self._max_parallelism, config)
                 saved.append(operator.rows.bootstrap(job, target))
-            _delete_others(target, saved)
-            write_savepoint(target, Savepoint(self._checkpoint_id, tuple(saved)))
+            reservation.complete(Savepoint(self._checkpoint_id, tuple(saved)))
         return target
 
     def _chosen_config(self, path: Place) -> Config:
@@ -432,16 +428,3 @@ def _keyed(rows: Any, key: KeyOfRow | None, key_type: DeclaredKeyType[Any] | Non
         raise ArgumentTypeError("key", "a field's name or a function of the row", "None")
     key_reader(key, "key")
     return LocalRows(given, key, key_type)
-
-
-def _delete_others(target: SavepointHandle, saved: Iterable[SavedOperator]) -> None:
-    """Delete the files that no operator in ``saved`` names. Failed task attempts have left them."""
-    named = {target.path(file.path) for operator in saved for file in operator.files}
-    states = {
-        target.path(state_folder(operator.uid, meta.name))
-        for operator in saved
-        for meta in operator.metas
-    }
-    for path in written_files(target, {operator.uid for operator in saved}):
-        if path not in named and path.rpartition("/")[0] in states:
-            target.storage.delete_if_possible(path)

@@ -28,7 +28,6 @@ from millpond.savepoints.savepoint_file import (
     delete_savepoint,
     read_savepoint,
     reserved,
-    write_savepoint,
 )
 from millpond.savepoints.tables import RowsView, read_state, save_operator
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
@@ -189,13 +188,13 @@ def collect_savepoint(
         raise RestoreError("a savepoint", ("the checkpoint holds no state",))
     for uid, handles in given.items():
         _check_parts(uid, handles)
-    with reserved(target, given):
+    with reserved(target, given) as reservation:
         saved = tuple(
             _collect(uid, handles, target, registry, report) for uid, handles in given.items()
         )
         number = max(handle.checkpoint_id for handles in given.values() for handle in handles)
         savepoint = Savepoint(number, saved)
-        write_savepoint(target, savepoint)
+        reservation.complete(savepoint)
         return savepoint
 
 
@@ -351,7 +350,7 @@ class SavepointStrategy(SnapshotStrategy):
                 operator_states = save_operator_states(handle, uid, [frozen])
                 keyed = save_operator(view, handle, uid, task)
                 operator = attrs.evolve(keyed, operator_states=operator_states)
-                write_savepoint(handle, Savepoint(handle.checkpoint_id, (operator,)))
+                reservation.complete(Savepoint(handle.checkpoint_id, (operator,)))
                 sizes = (file.size for file in operator.files)
                 rows = (file.rows for file in operator.files)
                 return SnapshotResult(handle, sum(sizes), sum(rows))

@@ -261,7 +261,7 @@ def rekey_savepoint(
     """
     check_parallelism(max_parallelism)
     savepoint = read_savepoint(source)
-    with reserved(target, [operator.uid for operator in savepoint.operators]):
+    with reserved(target, [operator.uid for operator in savepoint.operators]) as reservation:
         operators = []
         for operator in savepoint.operators:
             if operator.key_group_range != KeyGroupRange(0, operator.max_parallelism - 1):
@@ -280,7 +280,7 @@ def rekey_savepoint(
                     states=states,
                 )
             )
-        write_savepoint(target, Savepoint(savepoint.checkpoint_id, tuple(operators)))
+        reservation.complete(Savepoint(savepoint.checkpoint_id, tuple(operators)))
         return target
 
 

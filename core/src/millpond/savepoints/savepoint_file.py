@@ -373,6 +373,15 @@ class Reservation:
         else:
             self.abandon()
 
+    def complete(self, savepoint: Savepoint) -> None:
+        """Write the metadata of `savepoint`, after the deletion of tables that it does not name.
+
+        Attempts have left such tables: failed tasks, and writers that began again with a state in
+        the exact form. Readers of a state's folder would read the rows twice.
+        """
+        _delete_unnamed(self.handle, savepoint)
+        write_savepoint(self.handle, savepoint)
+
     def release(self) -> None:
         """Delete the marker, and the directories that the reservation created if they are empty."""
         if self.handle.storage.delete_if_possible(self.handle.path(self.marker)):
@@ -444,6 +453,20 @@ def written_files(handle: SavepointHandle, uids: Container[str]) -> list[str]:
         return path.parents[1].name in uids
 
     return [path for path in handle.storage.list(handle.folder) if is_ours(PurePosixPath(path))]
+
+
+def _delete_unnamed(handle: SavepointHandle, savepoint: Savepoint) -> None:
+    """Delete the tables in the folders of a savepoint's keyed states that it does not name."""
+    operators = savepoint.operators
+    named = {handle.path(file.path) for operator in operators for file in operator.files}
+    folders = {
+        handle.path(state_folder(operator.uid, meta.name))
+        for operator in operators
+        for meta in operator.metas
+    }
+    for path in written_files(handle, {operator.uid for operator in operators}):
+        if path not in named and path.rpartition("/")[0] in folders:
+            handle.storage.delete_if_possible(path)
 
 
 def _place(handle: SavepointHandle) -> str:
