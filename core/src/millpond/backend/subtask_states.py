@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from typing_extensions import TypeVar, override
 
@@ -26,39 +26,6 @@ from millpond.types import VOID_NAMESPACE, DeclaredKeyType, KeyCodec, VoidNamesp
 from millpond.types.key_columns import codec_from_snapshot
 
 S = TypeVar("S", bound=State, default=Any)
-
-
-class StatesOfKeys(Protocol):
-    """The states and timers that the contexts of functions use."""
-
-    @property
-    def current(self) -> CurrentKey:
-        """The current key."""
-
-    def get_partitioned_state(
-        self,
-        descriptor: StateDescriptor[S],
-        namespace: Any = ...,
-        namespace_type: DeclaredKeyType[Any] | None = None,
-    ) -> S:
-        """Return the state of a descriptor, with `namespace` as its current namespace.
-
-        The first request creates the state.
-        """
-
-    def timer_queue(self, domain: str, namespace_type: DeclaredKeyType[Any] = ...) -> TimerQueue:
-        """Return the timers of a time domain. The first request creates the queue."""
-
-    def has_timers(self, domain: str) -> bool:
-        """Return whether the time domain `domain` has a timer queue.
-
-        This includes a restored queue that no function has requested.
-        """
-
-    def apply_to_all_keys(
-        self, descriptor: StateDescriptor[S], function: Callable[[Any, S], None]
-    ) -> None:
-        """Call ``function(key, state)`` for every key. The function may change the state."""
 
 
 class SubtaskStates(Closeable, TableSource):

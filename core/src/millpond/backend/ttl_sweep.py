@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Protocol
 
 import attrs
 
 from millpond.spi.portable_rows import Expiry
+from millpond.spi.tables import CellTable, MapTable
 from millpond.state.state_meta import StateMeta
 from millpond.state.ttl.expiry_rule import last_expired
 from millpond.state.ttl.ttl_config import CleanupStrategies
@@ -21,16 +21,6 @@ _AT_LEAST = 1000
 """The minimum number of rows that a flush visits, so that idle states are cleaned up too."""
 
 _AT_MOST = 50_000
-
-
-class Swept(Protocol):
-    """The methods of a table that a sweep needs."""
-
-    def sweep(self, limit: int, expiry: Expiry, /) -> tuple[int, int, bool]:
-        """Visit up to `limit` rows and remove the expired ones; see ``CellTable.sweep``."""
-
-    def changed_entries(self) -> int:
-        """Return the number of entries that have changed since the last flush."""
 
 
 @attrs.define
@@ -72,7 +62,7 @@ class Sweep:
         meta: StateMeta,
         strategies: CleanupStrategies,
         times: TtlTimes,
-        table: Swept,
+        table: CellTable | MapTable,
         *,
         fresh: bool = False,
     ) -> None:
@@ -132,7 +122,7 @@ class Sweeper:
         meta: StateMeta,
         strategies: CleanupStrategies | None,
         times: TtlTimes | None,
-        table: Swept,
+        table: CellTable | MapTable,
         *,
         fresh: bool,
     ) -> None:

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar, override
 
 from millpond.arguments import check_type
 from millpond.backend.operator_state import BroadcastState, OperatorStateBackend
-from millpond.backend.subtask_states import StatesOfKeys
+from millpond.backend.subtask_states import SubtaskStates
 from millpond.errors import NoEventTimeError
 from millpond.functions.metric_group import MetricGroup
 from millpond.functions.timer_service import TimeDomain, TimerService
@@ -72,7 +72,7 @@ class RuntimeContext:
     """The argument of ``open``: gives states, metrics and parameters, and describes the subtask."""
 
     info: SubtaskInfo
-    _backend: StatesOfKeys
+    _backend: SubtaskStates
     _metrics: MetricGroup = attrs.field(factory=MetricGroup)
     _parameters: Mapping[str, Any] = attrs.field(factory=dict)
     _timers: TimerService | None = None
@@ -424,7 +424,7 @@ class BroadcastContext:
         timestamp: the row's event time in ms; None if it has none.
     """
 
-    _backend: StatesOfKeys
+    _backend: SubtaskStates
     _operator_state: OperatorStateBackend
     _timers: TimerService
     timestamp: int | None

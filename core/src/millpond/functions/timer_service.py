@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from millpond.arguments import check_type
-from millpond.backend.subtask_states import StatesOfKeys
+from millpond.backend.subtask_states import SubtaskStates
 from millpond.backend.timer_queue import Timer, TimerQueue
 from millpond.clock import Clock
 from millpond.errors import MillpondError
@@ -42,7 +42,7 @@ class TimerService:
 
     def __init__(
         self,
-        backend: StatesOfKeys,
+        backend: SubtaskStates,
         clock: Clock,
         namespace_type: DeclaredKeyType[Any] | None = None,
         refused: RefusedTimers | None = None,

@@ -18,7 +18,7 @@ from typing_extensions import override
 from millpond.backend.bulk_keys import Frame
 from millpond.backend.journal import Journal
 from millpond.backend.operator_state import OperatorStateBackend
-from millpond.backend.subtask_states import StatesOfKeys, SubtaskStates
+from millpond.backend.subtask_states import SubtaskStates
 from millpond.backend.timer_queue import Timer
 from millpond.clock import NoRow
 from millpond.errors import (
@@ -157,7 +157,8 @@ class KeyedOperator:
         if faults.has_letters:
             self._dead_letters = self.metrics.counter("numDeadLetters")
         keyed = not isinstance(function, KeylessFunction)
-        self._states: StatesOfKeys = backend if keyed else _NoKeys(info.operator_uid)
+        no_keys: Any = _NoKeys(info.operator_uid)  # in place of the states
+        self._states: SubtaskStates = backend if keyed else no_keys
         namespace = function.timer_namespace if isinstance(function, KeyedFunction) else None
         clock = backend.parameters.clock
         self.timers = TimerService(self._states, clock, namespace, refused_timers)
