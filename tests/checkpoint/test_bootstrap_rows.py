@@ -7,6 +7,7 @@ import millpond as mp
 import pyarrow as pa
 import pytest
 from millpond import errors
+from millpond.operator.opening import open_filling_backend
 
 ROWS = [{"k": "a", "n": 1}, {"k": "b", "n": 2}]
 COUNTS = mp.ValueStateDescriptor("n", int)
@@ -191,3 +192,19 @@ def test_a_row_that_fails_names_its_key(tmp_path):
     rows = [{"k": f"key-{number:03}", "n": number} for number in range(400)]
     with pytest.raises(errors.UserFunctionError, match="key-399.*give one row a key"):
         writer(pa.Table.from_pylist([*rows, rows[-1]]), COUNTS).write(tmp_path / "saved")
+
+
+def test_timers_of_finished_keys_do_not_pile_up():
+    """The timers of a key with very many timers are passed on when the next key is selected."""
+    passed = []
+    with open_filling_backend(
+        lambda name, group, rows: passed.append((name, len(rows))),
+        key_type=int, max_parallelism=16, config=mp.Config(), place="job",
+    ) as backend:  # fmt: skip
+        timers = backend.timer_queue("event-time")
+        backend.set_current_key(1)
+        for moment in range(300):
+            timers.register(moment, mp.VOID_NAMESPACE)
+        assert passed == []
+        backend.set_current_key(2)
+        assert passed == [("_millpond_timers_event-time", 300)]

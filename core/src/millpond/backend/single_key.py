@@ -249,7 +249,10 @@ class SingleKeyBackend(SubtaskStates):
 
 
 _MOST_FINISHED = 256
-"""The number of finished keys and values in memory. Few, because a single value may be large."""
+"""The number of finished keys, values and timers in memory.
+
+It is small, because a single value may be large.
+"""
 
 
 def _values_in(entry: Any) -> int:
@@ -286,8 +289,13 @@ class FillingBackend(SingleKeyBackend):
                 self._held_values += sum(map(_values_in, table.entries.values()))
                 table.entries = {}
         self._held_values += 1
-        if self._held_values >= _MOST_FINISHED:
+        if self._held_values + self._timers() >= _MOST_FINISHED:
             self._pass_on()
+
+    def _timers(self) -> int:
+        """Return the number of timers of finished keys. They remain in their tables."""
+        tables = self.states.tables.values()
+        return sum(len(table) for table in tables if isinstance(table, MemoryTimerRows))
 
     def finish(self) -> None:
         """Pass on the rows of all keys, after the last row."""

@@ -208,6 +208,9 @@ class MemoryTimerRows(TimerRows):
         heapq.heapify(self._heap)
         self.changed: set[bytes] | None = set() if track_changes else None
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def _entry(self, row: bytes) -> tuple[bytes, bytes]:
         start = self._layout.group_bytes
         return row[start : start + TIMESTAMP_BYTES], row
