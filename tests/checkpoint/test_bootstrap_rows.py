@@ -75,6 +75,25 @@ def test_a_writer_writes_the_same_twice(tmp_path, form):
         assert job_output(tmp_path / name, "ab", str) == [1, 2]
 
 
+def test_maps_of_a_table_are_dicts(tmp_path):
+    """A map in a column of Arrow fills a map state, and maps inside of other values are dicts too."""
+    kind = pa.map_(pa.string(), pa.list_(pa.map_(pa.string(), pa.int64())))
+    rows = pa.table(
+        {"k": ["a", "b"], "m": pa.array([[("x", [[("y", 1)]]), ("z", [])], None], kind)}
+    )
+    held = mp.MapStateDescriptor("m", str, list[dict[str, int]])
+    saved = writer(rows, held).write(tmp_path / "saved")
+    with mp.open_keyed_backend("heap", key_type=str, restore=[saved]) as backend:
+        state = backend.get_partitioned_state(held)
+        backend.set_current_key("a")
+        assert dict(state.items()) == {"x": [{"y": 1}], "z": []}
+    twice = pa.table(
+        {"k": ["a"], "m": pa.array([[("x", 1), ("x", 2)]], pa.map_("string", "int64"))}
+    )
+    with pytest.raises(errors.ArgumentValueError, match="a map has a key twice"):
+        writer(twice, mp.MapStateDescriptor("m", str, int)).write(tmp_path / "twice")
+
+
 def test_a_writer_writes_again_what_has_failed(tmp_path):
     """After a failed `write`, the next one gets all rows."""
 

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from millpond.errors import ArgumentTypeError, MillpondError
 from millpond.functions.row_conversion import row_names
-from millpond.types.column_input import column_values, library_of, mixed_values
+from millpond.types.column_input import column_values, library_of, mixed_values, row_values
 from millpond.types.foreign_scalars import python_scalar
 from millpond.types.rows import row_maker, row_type
 
@@ -209,8 +209,8 @@ def rows_of_table(table: pa.Table | ResultTable) -> Iterable[Any]:
     """Return the rows of ``table``, with names. The result can be iterated over repeatedly.
 
     Raises:
-        ArgumentValueError: a column has timestamps with nanoseconds.
+        ArgumentValueError: a column has timestamps with nanoseconds, or a map with a key twice.
     """
     named = zip(table.column_names, table.columns, strict=True)
-    columns = [column_values(column, f"column {name!r}") for name, column in named]
+    columns = [row_values(column, f"column {name!r}") for name, column in named]
     return _Rows(columns, row_maker(row_type(table.column_names)))

@@ -81,6 +81,56 @@ def column_values(given: Any, name: str) -> list[Any]:
     return list(given)
 
 
+def row_values(given: Any, name: str) -> list[Any]:
+    """Return the values of a column as in rows of Spark: like `column_values`, but maps are dicts.
+
+    Args:
+        given: a column, see `column_values`.
+        name: the name of the column, for errors.
+
+    Raises:
+        ArgumentTypeError: `given` is not a column.
+        ArgumentValueError: Python cannot represent a time, or a map has a key twice.
+    """
+    values = column_values(given, name)
+    if not isinstance(given, (pa.Array, pa.ChunkedArray)) or not _has_maps(given.type):
+        return values
+    return [_with_dicts(value, given.type, name) for value in values]
+
+
+def _has_maps(kind: Any) -> bool:
+    """Return whether the Arrow type `kind` is or contains a map."""
+    if pa.types.is_map(kind) or not pa.types.is_nested(kind):
+        return bool(pa.types.is_map(kind))
+    return any(_has_maps(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _with_dicts(value: Any, kind: Any, name: str) -> Any:
+    """Return `value`, of the Arrow type `kind`, with maps as dicts instead of lists of pairs."""
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_map(kind):
+        pairs = [
+            (_with_dicts(key, kind.key_type, name), _with_dicts(item, kind.item_type, name))
+            for key, item in value
+        ]
+        made = {_hashable(key): item for key, item in pairs}
+        if len(made) < len(pairs):
+            reason = f"a map has a key twice: {brief(value)}"
+            raise ArgumentValueError(name, "maps with distinct keys", reason)
+        return made
+    if pa.types.is_struct(kind):
+        return {field.name: _with_dicts(value[field.name], field.type, name) for field in kind}
+    return [_with_dicts(item, kind.value_type, name) for item in value]
+
+
+def _hashable(key: Any) -> Any:
+    """Return `key`, a key of a map, with structs and arrays in it replaced by tuples."""
+    if isinstance(key, dict):
+        return tuple(map(_hashable, key.values()))
+    return tuple(map(_hashable, key)) if isinstance(key, list) else key
+
+
 def _numpy_values(given: Any, name: str) -> list[Any]:
     """Return the values of a one-dimensional NumPy array.
 

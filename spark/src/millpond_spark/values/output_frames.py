@@ -23,7 +23,7 @@ from millpond.arguments import nearest
 from millpond.errors import OutputTypeError, brief
 from millpond.functions.row_conversion import is_single_value, row_reader
 from millpond.operator.arrow_results import ResultTable
-from millpond.types.column_input import column_values
+from millpond.types.column_input import row_values
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -220,7 +220,7 @@ class OutputCodec:
             return column
         try:
             _require_maps(array.type, carrier.declared)
-            values = [_python_value(value, array.type) for value in column_values(array, name)]
+            values = row_values(array, name)
         except (pa.ArrowException, ValueError) as error:
             got = f"a column of {array.type}"
             expected = carrier.python_name
@@ -350,28 +350,3 @@ def _require_maps(kind: pa.DataType, declared: T.DataType) -> None:
         _require_maps(kind.item_type, declared.valueType)
     elif isinstance(declared, T.MapType) and pa.types.is_struct(kind):
         raise ValueError("Arrow makes structs of dicts, so give it pa.map_ as type")
-
-
-def _python_value(value: Any, kind: pa.DataType) -> Any:
-    """Return `value`, from a column of the Arrow type `kind`, with maps as dicts, not as pairs."""
-    if value is None or not pa.types.is_nested(kind):
-        return value
-    if pa.types.is_map(kind):
-        pairs = [
-            (_python_value(key, kind.key_type), _python_value(item, kind.item_type))
-            for key, item in value
-        ]
-        made = {_hashable(key): item for key, item in pairs}
-        if len(made) < len(pairs):
-            raise ValueError(f"a map has a key twice: {brief(value)}")
-        return made
-    if pa.types.is_struct(kind):
-        return {field.name: _python_value(value[field.name], field.type) for field in kind}
-    return [_python_value(item, kind.value_type) for item in value]
-
-
-def _hashable(key: Any) -> Any:
-    """Return `key`, a key of a map, with structs and arrays in it replaced by tuples."""
-    if isinstance(key, dict):
-        return tuple(map(_hashable, key.values()))
-    return tuple(map(_hashable, key)) if isinstance(key, list) else key
