@@ -47,6 +47,7 @@ class Summed(mp.KeyedAsyncFunction):
         return n
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("backend", ["heap", "rocksdb", "lmdb"])
 def test_a_stream(spark, job_conf, tmp_path, backend):
     """Calls of all keys overlap; the state continues after a restart with two subtasks."""

@@ -118,8 +118,9 @@ def chain(files, kind):
     return second.selectExpr("late is not null", *columns).toDF("late", "k", "t", "n")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", FIRST)
-@pytest.mark.parametrize("parallelism", [2, pytest.param(3, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("parallelism", [2, 3])
 def test_chains_with_late_rows(spark, job_conf, tmp_path, kind, parallelism):
     """Windows behind an operator equal the reference, with the same late rows, also after a restart."""
     draw = random.Random(f"{kind} {parallelism}")

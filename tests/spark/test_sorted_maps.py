@@ -63,6 +63,7 @@ def expected(batches):
     return sorted(found)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("backend", ["heap", "lmdb", "rocksdb"])
 @pytest.mark.parametrize("function", [Greatest, GreatestInFrames])
 def test_a_stream(spark, job_conf, tmp_path, backend, function):
