@@ -45,32 +45,6 @@ def write_base(
     return file
 
 
-class FullStrategy(SnapshotStrategy):
-    """The strategy that writes the whole state with every snapshot."""
-
-    name: ClassVar[str] = "full"
-
-    @override
-    def snapshot(
-        self, checkpoint_id: int, storage: CheckpointStorage, version: str | None
-    ) -> Future[SnapshotResult]:
-        backend = self._backend
-        backend.flush(version or uuid.uuid4().hex)
-        pending = self.pending_snapshot(checkpoint_id, storage)
-        before = self.confirmed
-        view = backend.freeze()
-
-        def work(task: SnapshotTask) -> SnapshotResult:
-            if pending.is_empty:
-                return SnapshotResult(None)
-            with self.bundle(pending) as bundle:
-                file = write_base(view, bundle, pending.handle.version, task, self.packing)
-                made = self.with_files(pending, before, (file,), bundle)
-            return SnapshotResult(made, file.size, file.rows)
-
-        return self.launch(checkpoint_id, work, view)
-
-
 _HISTORY = 8
 _FOOTER_BYTES = 512
 """An upper bound, in bytes, of a footer without segments, and of its growth by each segment."""
@@ -157,7 +131,7 @@ class ChangelogStrategy(SnapshotStrategy):
         covered, before = len(self._log), self.confirmed
         if before is not None and before.storage != storage:
             before = None
-        needs_base = before is None or self._outgrown(before, delta, pending)
+        needs_base = before is None or self._needs_base(before, delta, pending)
         view = backend.freeze() if needs_base else EmptyView(backend.shape())
 
         def work(task: SnapshotTask) -> SnapshotResult:
@@ -188,7 +162,9 @@ class ChangelogStrategy(SnapshotStrategy):
 
         return self.launch(checkpoint_id, work, view, covered)
 
-    def _outgrown(self, before: KeyedStateHandle, delta: _Delta, pending: PendingSnapshot) -> bool:
+    def _needs_base(
+        self, before: KeyedStateHandle, delta: _Delta, pending: PendingSnapshot
+    ) -> bool:
         """Return whether the next snapshot needs a new base, i.e. the whole state.
 
         This is the case if the deltas are too many or too large, or if the bytes in the handle
@@ -219,3 +195,19 @@ class ChangelogStrategy(SnapshotStrategy):
         del self._log[:covered]
         for running in self._running.values():
             running.covered -= covered
+
+
+class FullStrategy(ChangelogStrategy):
+    """The strategy that writes the whole state with every snapshot, and so records no changes."""
+
+    name: ClassVar[str] = "full"
+
+    @override
+    def _listen(self) -> None:
+        """Do nothing, because a snapshot without earlier snapshots needs no changes."""
+
+    @override
+    def _needs_base(
+        self, before: KeyedStateHandle, delta: _Delta, pending: PendingSnapshot
+    ) -> bool:
+        return True
