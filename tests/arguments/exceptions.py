@@ -62,7 +62,6 @@ EXCEPTIONS = {
     "Strategy.*": PLUGINS,
     "StateDescriptor": "the base class of the six descriptors, which are called",
     "StateDescriptor.*": "the base class of the six descriptors, whose methods are called",
-    "*StateDescriptor.bind": INSIDE,
     "*StateDescriptor.resolved": INSIDE,
     "DeadLetter": MADE,
     "Journal.*": INSIDE,

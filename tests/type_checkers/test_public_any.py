@@ -43,7 +43,6 @@ ARGUMENTS = {
 RETURNS = {
     "value_serializer": "of users' values, whose type the descriptor's own state tells",
     "serializer_for": "the type is found out at run time",
-    "custom_serializer": "the type is found out at run time",
     "infer_key_type": "the type is found out at run time",
     "millpond_serializers": "of users' values",
     "check": "users' keys and values",

@@ -90,7 +90,7 @@ class _OperatorRecorder(OperatorStateBackend):
 
     def _record(self, mode: Mode, descriptor: StateDescriptor) -> None:
         """Record an operator state with its mode and descriptor."""
-        resolved = descriptor.resolved(self._find)
+        resolved = descriptor.resolved(self._find, self._pickles)
         codec = resolved.map_key_codec()
         map_key = None if codec is None else codec.snapshot()
         value = resolved.value_serializer().snapshot()

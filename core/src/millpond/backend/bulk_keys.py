@@ -27,7 +27,7 @@ from millpond.types.column_input import (
     arrow_type_of,
     column_values,
     has_nulls,
-    serializer_type,
+    scalar_type,
 )
 
 
@@ -124,11 +124,11 @@ class StateKeys(ManyKeys):
         self._name = descriptor.name
         self._place = f"state {descriptor.name!r}"
         self._serializer = descriptor.value_serializer()
-        self._kind = serializer_type(self._serializer)
+        self._kind = scalar_type(self._serializer)
         self._checks_elements = descriptor.kind not in _UNDECLARED
         self._column = arrow_type_of(_result_type(descriptor, self._kind))
         self._map_keys = descriptor.map_key_codec()
-        self._map_key_column = arrow_type_of(getattr(descriptor, "key_type", None))
+        self._map_key_column = arrow_type_of(scalar_type(self._map_keys))
         reduces = isinstance(descriptor, ReducingStateDescriptor)
         function: Any = vars(descriptor)["reduce_function"] if reduces else None
         self._function = function if function in KNOWN else None

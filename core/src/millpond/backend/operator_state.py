@@ -386,7 +386,7 @@ class OperatorStateBackend(Closeable):
         """
         check_type("descriptor", descriptor, MapStateDescriptor)
         _check_plain(descriptor)
-        resolved = descriptor.resolved(self._find).bind(self._pickles)
+        resolved = descriptor.resolved(self._find, self._pickles)
         codec = resolved.map_key_codec()
         assert codec is not None
         serializer = resolved.value_serializer()
@@ -417,7 +417,7 @@ class OperatorStateBackend(Closeable):
     def _list(self, descriptor: ListStateDescriptor[T], mode: Mode) -> ListState[T]:
         check_type("descriptor", descriptor, ListStateDescriptor)
         _check_plain(descriptor)
-        resolved = descriptor.resolved(self._find).bind(self._pickles)
+        resolved = descriptor.resolved(self._find, self._pickles)
         serializer = resolved.value_serializer()
         meta = OperatorStateMeta(descriptor.name, mode, serializer.snapshot())
 

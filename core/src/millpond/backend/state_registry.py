@@ -249,7 +249,7 @@ class StateRegistry:
 
     def _describe(self, declared: StateDescriptor, namespace_codec: KeyCodec) -> RegisteredState:
         find = self._parameters.registry.serializer
-        descriptor = declared.resolved(find).bind(self._current.pickles)
+        descriptor = declared.resolved(find, self._current.pickles)
         map_key = descriptor.map_key_codec()
         meta = StateMeta.from_descriptor(descriptor, namespace_codec)
         for other in self._registered.values():

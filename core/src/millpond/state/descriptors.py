@@ -38,8 +38,6 @@ from millpond.types import (
     KeyCodec,
     PicklePermission,
     TypeSerializer,
-    custom_codec,
-    custom_serializer,
     key_codec_for,
     serializer_for,
 )
@@ -151,42 +149,44 @@ class StateDescriptor(Generic[S_co]):
         self.query_name = check_state_name(query_name)
         return self
 
-    def resolved(self, find: FindSerializer) -> Self:
-        """Return a copy of this descriptor with serializers instead of types that plugins store.
+    def resolved(self, find: FindSerializer, permission: PicklePermission) -> Self:
+        """Return a copy of this descriptor with serializers and codecs instead of types.
 
         The backend calls this method when a function requests the state, because the descriptor may
-        have been created before the plugins were configured.
+        have been created before the plugins were configured. The serializers decode pickles only
+        with `permission`.
 
         Args:
             find: a function that returns a plugin's serializer for a type.
-        """
-        resolved = copy(self)
-        serializer = custom_serializer(getattr(self, self.value_field), find)
-        if serializer is not None:
-            setattr(resolved, self.value_field, serializer)
-        codec = custom_codec(self.key_type, find) if hasattr(self, "key_type") else None
-        if codec is not None:
-            setattr(resolved, "key_type", codec)  # noqa: B010 - only some classes have it
-        return resolved
-
-    def bind(self, permission: PicklePermission) -> Self:
-        """Return a copy of this descriptor whose serializers decode pickles only with `permission`.
+            permission: the permission to decode pickles.
 
         Raises:
-            ConfigError: the state stores pickles, and `permission` does not allow to decode them.
+            ConfigError: a type cannot be stored, or the state stores pickles and `permission` does
+                not allow to decode them.
         """
-        bound, place = copy(self), f"state {self.name!r}"
-        for name in (self.value_field, "key_type"):
-            declared = getattr(self, name, None)
-            if not isinstance(declared, (TypeSerializer, KeyCodec)):
-                continue
-            try:
-                made: Any = declared.bind(permission)
-            except ConfigError as error:
-                raise ConfigError(error.key, error.reason, place=place) from None
-            own = isinstance(made, (KeyCodec, ScalarSerializer))
-            setattr(bound, name, made if own else CustomSerializer(made, place))
-        return bound
+        resolved = copy(self)
+
+        def bound(serializer: TypeSerializer[Any]) -> TypeSerializer[Any]:
+            made = serializer.bind(permission)
+            own = isinstance(made, ScalarSerializer)
+            return made if own else CustomSerializer(made, f"state {self.name!r}")
+
+        def found(part: type) -> TypeSerializer[Any] | None:
+            serializer = find(part)
+            return None if serializer is None else bound(serializer)
+
+        def serializer_of(declared: Any) -> TypeSerializer[Any]:
+            given = isinstance(declared, TypeSerializer)
+            return bound(declared) if given else serializer_for(declared, found)
+
+        def codec_of(declared: Any) -> KeyCodec:
+            return key_codec_for(declared, found).bind(permission)
+
+        setattr(resolved, self.value_field, self._resolved_type(serializer_of, self.value_field))
+        if hasattr(self, "key_type"):
+            codec = self._resolved_type(codec_of, "key_type")
+            setattr(resolved, "key_type", codec)  # noqa: B010 - only some classes have it
+        return resolved
 
     def value_serializer(self) -> TypeSerializer[Any]:
         """Return the serializer of the state's value, list element, map value or accumulator.

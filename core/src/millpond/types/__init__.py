@@ -21,8 +21,6 @@ from millpond.types.key_codecs import (
 from millpond.types.pickle_serializer import PickleSerializer
 from millpond.types.serializer_lookup import (
     assign_to_key_group,
-    custom_codec,
-    custom_serializer,
     infer_key_type,
     key_codec_for,
     serializer_for,
@@ -43,8 +41,6 @@ __all__ = [
     "VoidKeyCodec",
     "VoidNamespace",
     "assign_to_key_group",
-    "custom_codec",
-    "custom_serializer",
     "infer_key_type",
     "key_codec_for",
     "no_serializer",

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from millpond.arguments import check_type
 from millpond.errors import ArgumentTypeError, ArgumentValueError, brief
 from millpond.types.base import TypeSerializer
-from millpond.types.scalar_tables import SCALARS
+from millpond.types.key_codecs import KeyCodec
+from millpond.types.scalar_tables import SCALAR_KEYS, SCALARS
 
 _UTC = pa.timestamp("us", "UTC")
 _TYPES: dict[type, pa.DataType] = {
@@ -24,9 +25,10 @@ _TYPES: dict[type, pa.DataType] = {
 _NO_LISTS = frozenset({*_TYPES, type(None)})
 
 
-def serializer_type(serializer: TypeSerializer[Any]) -> type | None:
-    """Return the Python type of a built-in scalar serializer, or None for any other serializer."""
-    return next((kind for kind, known in SCALARS.items() if known is serializer), None)
+def scalar_type(scalar: TypeSerializer[Any] | KeyCodec | None) -> type | None:
+    """Return the Python type of a built-in scalar's serializer or codec, or None for others."""
+    known = (*SCALARS.items(), *SCALAR_KEYS.items())
+    return next((kind for kind, each in known if each is scalar), None)
 
 
 def arrow_type_of(kind: Any) -> pa.DataType | None:

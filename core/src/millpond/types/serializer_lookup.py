@@ -55,43 +55,6 @@ def serializer_for(declared: object, find: FindSerializer = no_serializer) -> Ty
     return StructuredSerializer(declared, find) if custom is None else custom
 
 
-def _recording(find: FindSerializer, found: list[TypeSerializer[Any]]) -> FindSerializer:
-    """Return a function that calls `find` and appends each returned serializer to `found`."""
-
-    def search(part: type) -> TypeSerializer[Any] | None:
-        serializer = find(part)
-        if serializer is not None:
-            found.append(serializer)
-        return serializer
-
-    return search
-
-
-def custom_serializer(declared: object, find: FindSerializer) -> TypeSerializer[Any] | None:
-    """Return the serializer of a type that a plugin's serializer stores, as a whole or in part.
-
-    Return None if no plugin is involved, or if `declared` is a serializer.
-
-    Raises:
-        ConfigError: the type cannot be stored.
-    """
-    if isinstance(declared, TypeSerializer):
-        return None
-    found: list[TypeSerializer[Any]] = []
-    serializer = serializer_for(declared, _recording(find, found))
-    return serializer if found else None
-
-
-def custom_codec(declared: object, find: FindSerializer) -> KeyCodec | None:
-    """Return the codec of a key type that a plugin's serializer stores, as a whole or in part.
-
-    Return None if no plugin is involved.
-    """
-    found: list[TypeSerializer[Any]] = []
-    codec = key_codec_for(declared, _recording(find, found))
-    return codec if found else None
-
-
 def key_codec_for(declared: object, find: FindSerializer = no_serializer) -> KeyCodec:
     """Return the codec of the type of a key, namespace or map key.
 

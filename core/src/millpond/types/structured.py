@@ -17,7 +17,6 @@ from millpond.types.base import (
     Compatibility,
     FindSerializer,
     Outcome,
-    PicklePermission,
     SerializerSnapshot,
     TypeSerializer,
     no_serializer,
@@ -109,15 +108,3 @@ class StructuredSerializer(TypeSerializer[Any]):
             return self.serialize(self._unpack(made))
 
         return Compatibility(Outcome.AFTER_MIGRATION, migrate)
-
-    @override
-    def bind(self, permission: PicklePermission) -> StructuredSerializer:
-        """Return this serializer, or a copy whose plugin serializers are bound to `permission`."""
-        if self._find is no_serializer:
-            return self
-
-        def found(part: type) -> TypeSerializer[Any] | None:
-            serializer = self._find(part)
-            return None if serializer is None else serializer.bind(permission)
-
-        return StructuredSerializer(self._declared, found)
