@@ -14,8 +14,8 @@ from millpond import errors
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.snapshots.handles import KeyedStateHandle
+from millpond_spark.driver.offline_rescaling import prepared_layout
 from millpond_spark.driver.query_start import QueryStart
-from millpond_spark.driver.rescaling import prepared_layout
 from millpond_spark.plan.batch_identity import BatchIdentity
 from millpond_spark.plan.layout import write_layout
 from millpond_spark.plan.pointer import Pointer

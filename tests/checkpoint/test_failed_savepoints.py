@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond.savepoints.savepoint_file import Savepoint, reserved, write_savepoint
-from millpond.savepoints.tables import _row_groups
+from millpond.savepoints.table_files import _row_groups
 from millpond.snapshots.handles import SavepointHandle
 from millpond.storage.local_directory import LocalStorage
 from millpond.storage.memory import MemoryStorage

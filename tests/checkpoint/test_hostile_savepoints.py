@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from millpond import errors
 from millpond.config import RestoreConfig
-from millpond.savepoints.tables import read_table
+from millpond.savepoints.table_files import read_table
 from millpond.storage.memory import MemoryStorage
 from millpond_cli.main import commands
 

@@ -9,8 +9,8 @@ from millpond import errors
 from millpond.config import RestoreConfig
 from millpond.operator_id import OperatorId
 from millpond.types import SerializerSnapshot
+from millpond_spark.driver.offline_rescaling import prepared_layout
 from millpond_spark.driver.query_start import QueryStart
-from millpond_spark.driver.rescaling import prepared_layout
 from millpond_spark.driver.savepoints import committed_handles
 from millpond_spark.plan.batch_identity import BatchIdentity
 from millpond_spark.plan.layout import Layout, current_layout, last_begun, write_layout

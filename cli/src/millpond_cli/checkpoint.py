@@ -324,7 +324,7 @@ def rescale(checkpoint: str, snapshots: str, parallelism: int, *, as_json: bool)
     query_checkpoint(checkpoint)
     storage = source(snapshots).storage
     with local_session(checkpoint) as spark, naming_directory(checkpoint):
-        from millpond_spark.driver.rescaling import rescale_operators  # noqa: PLC0415 - an extra
+        from millpond_spark.driver.offline_rescaling import rescale_operators  # noqa: PLC0415 - an extra
 
         place = spark_path(checkpoint)
         layouts = rescale_operators(spark, place, parallelism, storage, tool_limits())

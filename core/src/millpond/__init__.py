@@ -52,7 +52,7 @@ from millpond.operator.opening import (
     seal_savepoint,
 )
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
-from millpond.snapshots.operator_state import redistribute_operator_state
+from millpond.snapshots.redistribution import redistribute_operator_state
 from millpond.spi import Capability
 from millpond.spi.hooks import hookimpl
 from millpond.state import (

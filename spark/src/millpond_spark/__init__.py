@@ -5,8 +5,8 @@ from millpond_spark.api.keyed_stream import KeyedStream, key_by
 from millpond_spark.api.migration import migrate
 from millpond_spark.api.operator_output import OperatorOutput
 from millpond_spark.api.operator_stream import OperatorStream, operator
+from millpond_spark.driver.offline_rescaling import rescale
 from millpond_spark.driver.query_checks import several_operators
-from millpond_spark.driver.rescaling import rescale
 from millpond_spark.driver.savepoints import create_savepoint
 from millpond_spark.driver.source_positions import QueryPositions, SourcePosition
 from millpond_spark.metrics.batch_metrics import (

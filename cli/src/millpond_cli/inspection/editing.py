@@ -16,8 +16,8 @@ from millpond.errors import MillpondError, StateTypeError, brief
 from millpond.savepoints.collect import RowsInMemory
 from millpond.savepoints.operator_tables import save_operator_states
 from millpond.savepoints.savepoint_file import Savepoint, reserved
-from millpond.savepoints.table_rows import TableCodec
-from millpond.savepoints.tables import save_operator
+from millpond.savepoints.state_tables import TableCodec
+from millpond.savepoints.table_files import save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.portable_rows import Change

@@ -20,7 +20,7 @@ from millpond.savepoints.savepoint_file import (
     read_savepoint,
     unfinished,
 )
-from millpond.savepoints.table_rows import TableCodec
+from millpond.savepoints.state_tables import TableCodec
 from millpond.snapshots.catalog import (
     ALL_OPERATORS,
     OperatorChoice,

@@ -11,7 +11,7 @@ from millpond.config import RestoreConfig
 from millpond.errors import MillpondError, RestoreError
 from millpond.savepoints.operator_tables import read_operator_states
 from millpond.savepoints.savepoint_file import SavedOperator, TableFile
-from millpond.savepoints.tables import read_state
+from millpond.savepoints.table_files import read_state
 from millpond.snapshots.handles import (
     PORTABLE,
     FilePart,

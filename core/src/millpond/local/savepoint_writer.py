@@ -51,7 +51,7 @@ from millpond.savepoints.savepoint_file import (
     read_savepoint,
     reserved,
 )
-from millpond.savepoints.tables import SpooledRows, save_operator
+from millpond.savepoints.table_files import SpooledRows, save_operator
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.keys import CurrentKey

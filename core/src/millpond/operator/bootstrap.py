@@ -18,7 +18,7 @@ from millpond.functions.functions import Context, KeyedProcessFunction, RuntimeC
 from millpond.functions.row_conversion import selector
 from millpond.operator.operators import KeyedOperator
 from millpond.savepoints.savepoint_file import SavedOperator
-from millpond.savepoints.tables import RowsView, SpooledRows
+from millpond.savepoints.table_files import RowsView, SpooledRows
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.progress import ProgressLog
 from millpond.spi.portable_rows import StateShape

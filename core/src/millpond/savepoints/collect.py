@@ -29,7 +29,7 @@ from millpond.savepoints.savepoint_file import (
     read_savepoint,
     reserved,
 )
-from millpond.savepoints.tables import RowsView, read_state, save_operator
+from millpond.savepoints.table_files import RowsView, read_state, save_operator
 from millpond.snapshots.handles import KeyedStateHandle, SavepointHandle
 from millpond.snapshots.operator_state import frozen_operator_states
 from millpond.snapshots.progress import ProgressLog

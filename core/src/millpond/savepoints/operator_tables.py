@@ -19,13 +19,10 @@ from millpond.savepoints.savepoint_file import (
     read_savepoint,
     state_folder,
 )
-from millpond.savepoints.tables import read_table, table_bytes, write_table
+from millpond.savepoints.table_files import read_table, table_bytes, write_table
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
-from millpond.snapshots.operator_state import (
-    operator_state_parts,
-    redistributed,
-    write_operator_state,
-)
+from millpond.snapshots.operator_state import operator_state_parts, write_operator_state
+from millpond.snapshots.redistribution import redistributed
 from millpond.storage.memory import MemoryStorage
 from millpond.types.key_columns import codec_from_snapshot, key_column
 from millpond.types.scalar_base import UnfitError

@@ -37,8 +37,8 @@ from millpond.savepoints.savepoint_file import (
     state_folder,
     write_savepoint,
 )
-from millpond.savepoints.table_rows import TableCodec
-from millpond.savepoints.tables import (
+from millpond.savepoints.state_tables import TableCodec
+from millpond.savepoints.table_files import (
     TableWriter,
     read_state,
     read_table,

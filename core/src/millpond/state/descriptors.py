@@ -3,7 +3,8 @@
 A new kind of state needs a member of ``StateKind`` and a descriptor here, an interface
 (``state.interfaces``), a state over tables (``backend.states``), wrappers for TTL and metrics
 (``state.ttl``, ``state.metrics``), a method of the runtime context (``functions.functions``),
-columns in savepoints (``savepoints.table_rows``) and a descriptor for tools (``local.queryable``).
+columns in savepoints (``savepoints.state_tables``), and a descriptor for tools
+(``local.queryable``).
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ from millpond.operator_id import OperatorId
 from millpond.safe_decoding import decoding, exact_int, exact_text, parse_json
 from millpond.snapshots.bundle import read_sealed, write_sealed
 from millpond.snapshots.handles import KeyedStateHandle, OperatorStateHandle, SavepointHandle
-from millpond.snapshots.operator_state import operator_state_parts, redistributed
+from millpond.snapshots.operator_state import operator_state_parts
 from millpond.snapshots.paths import layout_folder, layout_path, parse_layout_path
+from millpond.snapshots.redistribution import redistributed
 from millpond.storage.checkpoint_storage import CheckpointStorage, public_uri
 from millpond.types import SerializerSnapshot
 from millpond.types.key_codecs import nested_form

@@ -40,7 +40,7 @@ from millpond.operator.opening import (
 )
 from millpond.operator_id import OperatorId
 from millpond.savepoints.savepoint_file import operator_to_json
-from millpond.savepoints.tables import SpooledRows, save_operator
+from millpond.savepoints.table_files import SpooledRows, save_operator
 from millpond.snapshots.snapshot_task import SnapshotTask
 from millpond.spi.snapshots import SnapshotResult
 from pyspark import TaskContext

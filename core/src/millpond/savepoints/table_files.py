@@ -29,7 +29,7 @@ from millpond.savepoints.savepoint_file import (
     TableFile,
     state_folder,
 )
-from millpond.savepoints.table_rows import TableCodec
+from millpond.savepoints.state_tables import TableCodec
 from millpond.snapshots.handles import SavepointHandle
 from millpond.snapshots.progress import ProgressLog
 from millpond.snapshots.snapshot_task import SnapshotTask
