@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import attrs
 from millpond.backend.migration import check_kind, checked_change
-from millpond.backend.operator_state import (
-    BroadcastState,
-    Mode,
-    OperatorStateBackend,
-    OperatorStateMeta,
-    StateId,
-)
+from millpond.backend.operator_state import OperatorStateBackend, OperatorStateMeta
 from millpond.config import Config
 from millpond.errors import MillpondError, StateConflictError
 from millpond.functions.checkpointed import (
@@ -25,19 +18,10 @@ from millpond.functions.checkpointed import (
 )
 from millpond.functions.functions import KeyedFunction, RuntimeContext, SubtaskInfo
 from millpond.keygroups import MAX_KEY_GROUPS, KeyGroupRange
-from millpond.operator.opening import open_batch_backend
-from millpond.operator_id import OperatorId
-from millpond.snapshots.operator_state import write_operator_state
-from millpond.spi.parameters import PluginHooks
-from millpond.state.descriptors import ListStateDescriptor, MapStateDescriptor, StateDescriptor
-from millpond.state.interfaces import ListState
+from millpond.operator.opening import open_batch_backend, open_operator_backend
+from millpond.state.descriptors import StateDescriptor
 from millpond.state.state_meta import StateMeta
 from millpond.types import KeyCodec, Outcome
-from typing_extensions import TypeVar, override
-
-K = TypeVar("K", default=Any)
-V = TypeVar("V", default=Any)
-T = TypeVar("T", default=Any)
 
 
 @attrs.frozen
@@ -66,38 +50,6 @@ class Finding:
         return self.outcome != Outcome.INCOMPATIBLE.value
 
 
-class _OperatorRecorder(OperatorStateBackend):
-    """An empty operator state backend. It records the states that a function asks for."""
-
-    def __init__(self, registry: PluginHooks) -> None:
-        super().__init__({}, partial(write_operator_state, OperatorId("", "")), registry.serializer)
-        self.declared: dict[StateId, tuple[OperatorStateMeta, StateDescriptor]] = {}
-
-    @override
-    def get_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        self._record(Mode.SPLIT, descriptor)
-        return super().get_list_state(descriptor)
-
-    @override
-    def get_union_list_state(self, descriptor: ListStateDescriptor[T]) -> ListState[T]:
-        self._record(Mode.UNION, descriptor)
-        return super().get_union_list_state(descriptor)
-
-    @override
-    def get_broadcast_state(self, descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
-        self._record(Mode.BROADCAST, descriptor)
-        return super().get_broadcast_state(descriptor)
-
-    def _record(self, mode: Mode, descriptor: StateDescriptor) -> None:
-        """Record an operator state with its mode and descriptor."""
-        resolved = descriptor.resolved(self._find, self._pickles)
-        codec = resolved.map_key_codec()
-        map_key = None if codec is None else codec.snapshot()
-        value = resolved.value_serializer().snapshot()
-        meta = OperatorStateMeta(descriptor.name, mode, value, map_key)
-        self.declared[meta.id] = meta, resolved
-
-
 def check_function(
     function: KeyedFunction,
     stored: Sequence[StateMeta],
@@ -115,9 +67,12 @@ def check_function(
         config: names the plugins that may provide serializers.
         operator_states: the metadata of the stored operator states.
     """
-    with open_batch_backend(key_type=str, config=config, place="check") as backend:
-        own = _OperatorRecorder(backend.parameters.registry)
+    with (
+        open_batch_backend(key_type=str, config=config, place="check") as backend,
+        open_operator_backend(config=config) as own,
+    ):
         _open(function, RuntimeContext(SubtaskInfo("check"), backend), own)
+        own_states = own.declared()
         opened = {
             meta.name: (meta, state.descriptor, state.namespace_codec)
             for meta in backend.states.metas()
@@ -125,11 +80,11 @@ def check_function(
         }
     return [
         *_findings(opened, {meta.name: meta for meta in stored}),
-        *_findings(own.declared, {meta.id: meta for meta in operator_states}),
+        *_findings(own_states, {meta.id: meta for meta in operator_states}),
     ]
 
 
-def _open(function: KeyedFunction, keyed: RuntimeContext, own: _OperatorRecorder) -> None:
+def _open(function: KeyedFunction, keyed: RuntimeContext, own: OperatorStateBackend) -> None:
     """Call the methods of a function that ask for states."""
     if isinstance(function, ListCheckpointed):
         own.get_list_state(list_descriptor(function))

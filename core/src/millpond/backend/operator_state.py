@@ -354,7 +354,7 @@ class OperatorStateBackend(Closeable):
         self._pickles = PicklePermission(allow_pickle, outside=bool(restored))
         self._restored = dict(restored)
         self._write = write
-        self._states: dict[StateId, tuple[OperatorStateMeta, Any]] = {}
+        self._states: dict[StateId, tuple[OperatorStateMeta, StateDescriptor, Any]] = {}
         self._closed = False
         self._refusal: Callable[[str], MillpondError] | None = None
         self.journal: Journal | None = None
@@ -411,7 +411,7 @@ class OperatorStateBackend(Closeable):
                 descriptor.name, codec, serializer, entries, self._require_changes
             )
 
-        state: BroadcastState[K, V] = self._get(meta, serializer, make)
+        state: BroadcastState[K, V] = self._get(meta, resolved, make)
         return state
 
     def _list(self, descriptor: ListStateDescriptor[T], mode: Mode) -> ListState[T]:
@@ -428,10 +428,10 @@ class OperatorStateBackend(Closeable):
                 values = [serializer.deserialize(convert(data)) for data in partitions]
             return OperatorListState(descriptor.name, serializer, values, self._require_changes)
 
-        state: ListState[T] = self._get(meta, serializer, make)
+        state: ListState[T] = self._get(meta, resolved, make)
         return state
 
-    def _get(self, meta: OperatorStateMeta, serializer: TypeSerializer[Any], make: Any) -> Any:
+    def _get(self, meta: OperatorStateMeta, resolved: StateDescriptor, make: Any) -> Any:
         if self._closed:
             raise BackendClosedError("operator state")
         known = self._states.get(meta.id)
@@ -439,15 +439,15 @@ class OperatorStateBackend(Closeable):
         previous = known[0] if known else restored.meta if restored else meta
         if previous.mode is not meta.mode:
             raise StateConflictError(meta.name, previous.mode.value, meta.mode.value)
-        convert = _conversion(previous, meta, serializer)
+        convert = _conversion(previous, meta, resolved.value_serializer())
         if known is not None:
             if previous != meta:
                 part = "value" if previous.map_key == meta.map_key else "map_key"
                 old, new = str(getattr(previous, part)), str(getattr(meta, part))
                 raise StateConflictError(meta.name, old, new)
-            return known[1]
+            return known[2]
         state = make(restored.partitions if restored else (), convert)
-        self._states[meta.id] = (meta, state)
+        self._states[meta.id] = (meta, resolved, state)
         self._restored.pop(meta.id, None)
         return state
 
@@ -465,9 +465,13 @@ class OperatorStateBackend(Closeable):
         """
         return frozenset(meta.name for meta in self._metas() if meta.mode is Mode.BROADCAST)
 
+    def declared(self) -> dict[StateId, tuple[OperatorStateMeta, StateDescriptor]]:
+        """Return the requested states, each with its descriptor, in which all types are known."""
+        return {known: (meta, resolved) for known, (meta, resolved, _) in self._states.items()}
+
     def _metas(self) -> list[OperatorStateMeta]:
         restored = [state.meta for state in self._restored.values()]
-        return [*(meta for meta, _ in self._states.values()), *restored]
+        return [*(meta for meta, _, _ in self._states.values()), *restored]
 
     def snapshot(self, checkpoint_id: int, storage: CheckpointStorage) -> Future[SnapshotResult]:
         """Take a snapshot of all states, including restored states that no function has requested.
@@ -483,7 +487,7 @@ class OperatorStateBackend(Closeable):
         """Return the content of all states as of now, sorted by name and scope."""
         if self._closed:
             raise BackendClosedError("operator state")
-        frozen = [FrozenState(meta, state.frozen()) for meta, state in self._states.values()]
+        frozen = [FrozenState(meta, state.frozen()) for meta, _, state in self._states.values()]
         return sorted([*frozen, *self._restored.values()], key=lambda state: state.meta.id)
 
     def _require_changes(self, name: str, undo: Callable[[], Undo]) -> None:
