@@ -97,7 +97,6 @@ def test_its_own_tests_pass(installed, tmp_path):
     assert "1 passed" in out
 
 
-@pytest.mark.long
 @pytest.mark.sample(1, of="whole runs of the kit")
 def test_the_command_proves_it(installed):
     """``millpond conformance`` gives it a certificate in the quick profile."""
