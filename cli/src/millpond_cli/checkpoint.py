@@ -46,6 +46,9 @@ _operator_option = click.option(
     "--operator", help="Uid of an operator, or query/uid; by default all."
 )
 _CHECKPOINT_ID = click.IntRange(*CHECKPOINT_IDS)
+_id_option = click.option(
+    "--id", "checkpoint_id", type=_CHECKPOINT_ID, help="Checkpoint id; by default the newest."
+)
 
 
 @click.group()
@@ -108,9 +111,7 @@ def _selected(directory: str, operator: str | None, checkpoint_id: int | None) -
 @checkpoint.command("show")
 @click.argument("directory", type=place_text)
 @_operator_option
-@click.option(
-    "--id", "checkpoint_id", type=_CHECKPOINT_ID, help="Checkpoint id; by default the newest."
-)
+@_id_option
 @as_json_option
 def show_snapshot(
     directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool
@@ -138,9 +139,7 @@ def show_snapshot(
 @checkpoint.command()
 @click.argument("directory", type=place_text)
 @_operator_option
-@click.option(
-    "--id", "checkpoint_id", type=_CHECKPOINT_ID, help="Checkpoint id; by default the newest."
-)
+@_id_option
 @as_json_option
 def verify(
     directory: str, operator: str | None, checkpoint_id: int | None, *, as_json: bool

@@ -30,6 +30,7 @@ from millpond_cli.targets import (
     new_file,
     new_place,
     place_text,
+    query_snapshots_option,
     scope_option,
     stored_operators,
     tool_config,
@@ -41,14 +42,6 @@ _checkpoint_id = click.option(
     "checkpoint_id",
     type=click.IntRange(*CHECKPOINT_IDS),
     help="A checkpoint's id, which is a batch's number plus one; the newest by default.",
-)
-
-
-_snapshots = click.option(
-    "--snapshots",
-    type=place_text,
-    metavar="DIRECTORY",
-    help="The directory of spark.millpond.checkpoint.dir; then PATH is the checkpointLocation.",
 )
 
 
@@ -91,7 +84,7 @@ def _selects_operator(command: Callable[..., None]) -> Callable[..., None]:
         command(_Selection(path, operator, checkpoint_id, snapshots), **others)
 
     for option in (
-        _snapshots,
+        query_snapshots_option,
         _checkpoint_id,
         click.option(
             "--operator", help="Uid of the operator, or query/uid; needed if there are several."
@@ -114,7 +107,7 @@ def state() -> None:
 @state.command("list")
 @click.argument("path", type=place_text)
 @_checkpoint_id
-@_snapshots
+@query_snapshots_option
 @click.option("--count", is_flag=True, help="Count rows, and those that have expired by now.")
 @as_json_option
 def list_states(

@@ -110,6 +110,12 @@ snapshots_option = click.option(
     help="The directory that spark.millpond.checkpoint.dir names.",
 )
 
+query_snapshots_option = click.option(
+    "--snapshots",
+    type=place_text,
+    metavar="DIRECTORY",
+    help="The directory of spark.millpond.checkpoint.dir; then PATH is the checkpointLocation.",
+)
 scope_option = click.option(
     "--scope",
     type=click.Choice(get_args(Scope)),

@@ -34,6 +34,7 @@ from millpond_cli.targets import (
     new_file,
     place_text,
     query_checkpoint,
+    query_snapshots_option,
     source,
     spark_path,
     stored_operators,
@@ -43,12 +44,7 @@ from millpond_cli.terminal import complain, emit, tell
 
 @click.command()
 @click.argument("path", type=place_text)
-@click.option(
-    "--snapshots",
-    type=place_text,
-    metavar="DIRECTORY",
-    help="The directory of spark.millpond.checkpoint.dir; then PATH is the checkpointLocation.",
-)
+@query_snapshots_option
 @click.option("--operator", help="Uid of an operator, or query/uid; by default all.")
 @click.option(
     "--batches",
