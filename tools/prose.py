@@ -2,7 +2,7 @@
 
     python tools/prose.py [--list] [--limit 2.0] PATH...
 
-Each pattern needs a second reading or hides its subject. CONTRIBUTING.md shows the rewrites.
+Each pattern needs a second reading or hides its subject. CONTRIBUTING.md has the rule.
 The limit is in hits per 1,000 words, for each kind of text. Code does not count.
 """
 
