@@ -325,20 +325,16 @@ class SortedMapStateDescriptor(_AnyMapStateDescriptor[SortedMapState[K, V], K, V
     is_sorted: ClassVar[bool] = True
 
     @override
-    def map_key_codec(self) -> KeyCodec | None:
-        """Return the codec of the map keys.
-
-        Raises:
-            ConfigError: the type cannot be a key, or has no order.
-        """
-        codec = self._resolved_type(key_codec_for, "key_type")
-        if not codec.ordered:
+    def resolved(self, find: FindSerializer, permission: PicklePermission) -> Self:
+        made = super().resolved(find, permission)
+        codec = made.map_key_codec()
+        if codec is not None and not codec.ordered:
             reason = (
                 "keys of this type have no order; the keys of a sorted map are numbers, strings, "
                 "bytes, dates, times, or tuples of these"
             )
             raise ConfigError(shown(self.key_type), reason, place=f"state {self.name!r}")
-        return codec
+        return made
 
 
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
