@@ -4,7 +4,7 @@ import millpond as mp
 import pyarrow.parquet as pq
 import pytest
 from millpond.plugins import get_registry
-from millpond.savepoints import collect, tables
+from millpond.savepoints import collect, table_files
 from millpond.savepoints.collect import collect_savepoint
 
 COUNT = mp.ValueStateDescriptor("count", int)
@@ -62,7 +62,7 @@ def test_parts_make_the_whole(tmp_path, monkeypatch, backend, strategy, wide):
 
 def test_tables_of_an_earlier_attempt_are_deleted(tmp_path, monkeypatch):
     """If a late integer needs the exact form, the folder has no table of the attempt before it."""
-    monkeypatch.setattr(tables, "_FILE_BYTES", 1 << 18)
+    monkeypatch.setattr(table_files, "_FILE_BYTES", 1 << 18)
     samples = mp.ValueStateDescriptor("samples", list[int])
     last = max(KEYS, key=lambda key: mp.assign_to_key_group(key, 128))
     with mp.open_keyed_backend("heap", key_type=str, max_parallelism=128, place="op") as opened:
