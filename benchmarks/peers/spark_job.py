@@ -90,7 +90,7 @@ class Timer(_Marked, mp.KeyedProcessFunction):
         mark_first_row(self.folder)
         self.count.update((self.count.value() or 0) + 1)
         context.timer_service().register_event_time_timer(minute(row.number))
-        return ()
+        return []
 
     @override
     def on_timer(self, timestamp: int, context: mp.Context) -> Iterable[Any]:
